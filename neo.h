@@ -2604,10 +2604,11 @@ NEO_API void neo__params_freeze(neo_params *params, int frozen);
 /* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
    them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
-/* Policy and budget of a tier; of a table of desc, which has one, after neo_bags_bytes of the same
-   desc: rows that its cache has room for, and its bytes in the file. */
-NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes);
-NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *file_bytes);
+/* Policy and budget of a tier, and whether it has a file; of a table of desc, which has one, after
+   neo_bags_bytes of the same desc: rows that its cache has room for, and bytes below the cache, in
+   the file or the host's memory; 0: memory has the table as a whole. */
+NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes, int *in_file);
+NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *below_bytes);
 /* The rows of a table that have changed since a checkpoint, and which one. */
 typedef struct neo__row_marks {
     uint64_t *bits; /* [(rows + 63) / 64]; set atomically */
@@ -4601,11 +4602,10 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    attach: before the first value; init: a table's. stage: bring the rows of the record's batch, or
    of all that is kept, whose ids are lines then. to_step: they will be changed. Rows stay until the
    next stage. rows: as f32, one of to and from is not NULL. block: the address that stands for
-   weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. cached: after bytes
-   of the same desc, a table's rows that the cache has room for, and its bytes in the file. renew:
-   another key has the row, or none; its line, or -1: it will come with its first values. From any
-   thread, of one table from one. On a device lines lie in its memory, and job.kept.line_key has
-   first_key + line of each kept slot, when these are staged. */
+   weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. cached: see
+   neo__tier_cached. renew: another key has the row, or none; its line, or -1: it will come with its
+   first values. From any thread, of one table from one. On a device lines lie in its memory, and
+   job.kept.line_key has first_key + line of each kept slot, when these are staged. */
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
@@ -4624,7 +4624,7 @@ typedef struct neo__tier_ops {
                        size_t bytes);
     neo_status (*prefetch)(struct neo_tier *tier, const neo_jagged *batch, const char *fn);
     int64_t (*cached)(struct neo_tier *tier, const neo_bags_desc *desc, int32_t table,
-                      int64_t *file_bytes);
+                      int64_t *below_bytes);
     int64_t (*renew)(struct neo_tier *tier, int32_t table, int64_t row);
 } neo__tier_ops;
 struct neo_tier {
@@ -4634,6 +4634,7 @@ struct neo_tier {
     neo_bags *bags;              /* or NULL */
     int64_t *line;               /* of each kept slot, when these are staged */
     int64_t memory_bytes;        /* as neo_tier_desc */
+    int in_file;                 /* it has a path */
     neo_evict evict;
 };
 static neo_status neo__tier_move(const neo_ctx *ctx, const void *at, void *to, const void *from,
@@ -4658,12 +4659,13 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     memcpy(to, from, bytes);
     return NEO_OK;
 }
-NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes) {
+NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes, int *in_file) {
     *memory_bytes = tier->memory_bytes;
+    *in_file = tier->in_file;
     return tier->evict;
 }
-NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *file_bytes) {
-    return desc->tier->ops->cached(desc->tier, desc, table, file_bytes);
+NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *below_bytes) {
+    return desc->tier->ops->cached(desc->tier, desc, table, below_bytes);
 }
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups) { ctx->sharing += groups; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
@@ -13299,9 +13301,9 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     for (int32_t t = 0; t < desc->table_count; t++) {
         neo__job_table table;
         void *block[NEO__BAG_BLOCKS];
-        int64_t file = 0;
-        if (desc->tier) (void)desc->tier->ops->cached(desc->tier, desc, t, &file);
-        memory->file_bytes += (size_t)file;
+        int64_t below = 0;
+        if (desc->tier) (void)neo__tier_cached(desc, t, &below);
+        if (desc->tier && desc->tier->in_file) memory->file_bytes += (size_t)below;
         neo__bag_describe_job(&table, ctx, desc, t, 0);
         neo__bag_carve_blocks(&all, &table, block);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {

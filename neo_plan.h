@@ -9,7 +9,7 @@
        the machine; why each table lies as it does, and not otherwise
      - plans of your own, checked and measured alike; plans as text files
      - how often rows are used, counted from batches: which rows of which tables memory holds where
-       the others lie in a file (neo_tier), how many ids find theirs there, and what that takes
+       the others lie below it (neo_tier), how many ids find theirs there, and what that takes
      - no rank needs to run: a plan for 1,024 of them is made on any machine, the same on each
 
    WHAT IT DOES NOT DO
@@ -163,6 +163,8 @@ typedef struct neo_cluster {
                               has a tier; 0: no limit */
     double file_bandwidth; /* bytes per second, of rows read and written; 0: 1e9 */
     double file_row_us;    /* that a row takes besides, with as many under way as the tier has; 0 */
+    double host_bandwidth, host_row_us; /* likewise of a tier without a file: between a device and
+                                           its host's memory; 0: 10e9, 0 */
 } neo_cluster;
 
 /* A plan follows from these numbers, and the threads of ctx: the same input, the same plan. */
@@ -279,7 +281,8 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
 /* A rank's memory, and its share of the phases of a step in seconds, without latencies; of replicas
    the most that the ranks at its place in any group take. weight_bytes and state_bytes are exact;
    buffer_bytes are of every plan that neo_shard_create takes (neo_shard_bytes). With a tier they
-   are of the lines in memory and what goes with them. */
+   are of the lines in memory and what goes with them, the rows in the host's memory below a device
+   among that. */
 typedef struct neo_plan_rank {
     int64_t weight_bytes, state_bytes, buffer_bytes;
     int64_t file_bytes; /* of its file, once all rows were in it */
@@ -344,12 +347,12 @@ NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, doubl
 
    How often the rows of tables are used: counted over batches, kept as groups of rows with like
    counts, those that are used most first. By it a plan shares out a tier's memory
-   (neo_table_desc.tier_share): a byte goes where it saves most seconds of the file. Predicted hits
-   are those of a cache that holds the rows used most (NEO_EVICT_LFU, of whose 32 lines of a set one
-   is for rows that come and go), or those used last (NEO_EVICT_LRU: a row is there if it was used
-   in the last n ids, by the n that fills the cache); ids are taken to be drawn by their counts. A
-   table in memory as a whole is hit by all. Without a profile and without skew all tables have an
-   even share.
+   (neo_table_desc.tier_share): a byte goes where it saves most seconds of what is below. Predicted
+   hits are those of a cache that holds the rows used most (NEO_EVICT_LFU, of whose 32 lines of a
+   set one is for rows that come and go), or those used last (NEO_EVICT_LRU: a row is there if it
+   was used in the last n ids, by the n that fills the cache); ids are taken to be drawn by their
+   counts. A table in memory as a whole is hit by all. Without a profile and without skew all tables
+   have an even share.
    ------------------------------------------------------------------------ */
 typedef struct neo_row_use {
     int64_t rows, ids; /* so many rows are used so many times together */
@@ -386,7 +389,8 @@ NEO_API void neo_profile_destroy(neo_profile *profile);
 typedef struct neo_plan_tier {
     double rows;        /* that memory has room for; of rows in slices the mean */
     double hits;        /* predicted: share of ids whose rows are in memory, once it has filled */
-    int64_t file_bytes; /* of the files, once all other rows were in them */
+    int64_t file_bytes; /* of the files, once all other rows were in them; */
+    int64_t host_bytes; /* of a tier without a file: of host memory, likewise */
 } neo_plan_tier;
 NEO_API neo_plan_tier neo_plan_tier_of(const neo_plan *plan, int32_t table);
 
@@ -547,11 +551,11 @@ typedef struct neo__plan_cut {
     int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
     double missing;       /* share of ids whose rows are below memory */
 } neo__plan_cut;
-/* A piece in its rank's tier: its share of the memory; rows that it has room for, and bytes in the
-   file, once the sizes are known. */
+/* A piece in its rank's tier: its share of the memory; rows that it has room for, and bytes below
+   it, once the sizes are known (0: all rows are in memory). */
 typedef struct neo__plan_lines {
     double share, missing;
-    int64_t rows, file_bytes;
+    int64_t rows, below_bytes;
 } neo__plan_lines;
 /* Share of a table's ids that hit if so many of its rows are in memory. */
 typedef struct neo__plan_point {
@@ -640,6 +644,7 @@ struct neo_plan {
     neo__plan_lines *lines; /* likewise, with a tier; */
     neo__plan_pool *pools;  /* and room to share that */
     int64_t tier_bytes;     /* of a rank; 0: there is none */
+    int in_file;            /* below it is a file, else the host's memory */
     neo_evict evict;
     int known;              /* how often rows are used */
     int rows_alone;         /* bytes of a load are those of rows in a tier */
@@ -707,7 +712,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 19 };
+enum { NEO__PLAN_FIELDS = 21 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -728,6 +733,8 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"calibration.kept", &by->kept, 256.0},
         {"file_bandwidth", &cluster->file_bandwidth, 1e9},
         {"file_row_us", &cluster->file_row_us, 0.0},
+        {"host_bandwidth", &cluster->host_bandwidth, 10e9},
+        {"host_row_us", &cluster->host_row_us, 0.0},
         {"calibration.step", &by->step, 0.0},
         {"calibration.step_near", &by->step_near, by->step},
         {"calibration.cache", &by->cache, (double)NEO__PLAN_CACHE}};
@@ -1068,7 +1075,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0, bytes = 0.0;
     NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
-    if (bags->tier) plan->evict = neo__tier_budget(bags->tier, &plan->tier_bytes);
+    if (bags->tier)
+        plan->evict = neo__tier_budget(bags->tier, &plan->tier_bytes, &plan->in_file);
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
         t->features++;
@@ -2532,18 +2540,18 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
     memory->file_bytes += last->bags.file_bytes;
     return NEO_OK;
 }
-/* Rows of each piece of a rank that its tier has room for, and bytes in the file. desc: of parts,
-   or of whole tables. */
+/* Rows of each piece of a rank that its tier has room for, and bytes below it. desc: of parts, or
+   of whole tables. */
 static void neo__shard_lines(const neo__shard_map *map, int rank, const neo_bags_desc *desc,
                              neo__plan_lines *lines) {
     for (int64_t i = map->part_begin[rank]; i < map->part_begin[rank + 1]; i++) {
         const neo__shard_part *part = &map->parts[i];
         const int whole = desc == &map->desc;
         const int32_t table = whole ? part->table : (int32_t)(i - map->part_begin[rank]);
-        int64_t file;
-        const int64_t rows = neo__tier_cached(desc, table, &file), of = desc->tables[table].rows;
+        int64_t below;
+        const int64_t rows = neo__tier_cached(desc, table, &below), of = desc->tables[table].rows;
         lines[part->piece].rows += whole ? rows * part->rows / of : rows;
-        lines[part->piece].file_bytes += whole ? file * part->rows / of : file;
+        lines[part->piece].below_bytes += whole ? below * part->rows / of : below;
     }
 }
 /* lines: of the plan's pieces, to be added to; or NULL. */
@@ -3298,7 +3306,7 @@ static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int
 }
 /* Bytes of a line in memory, with its place in the cache; of rows and state of a piece, in a search
    those that memory would hold, at least a batch's. Seconds of an id whose row is read from the
-   file, and of the row that is written in its place. */
+   file, or the host's memory, and of the row that is written in its place. */
 static double neo__plan_line_bytes(const neo__plan_table *t, int64_t cols) {
     enum { PLACE = 18 };
     return (double)(neo__plan_weight_bytes(t, 1, cols) + neo__plan_piece_state(t, 1, cols) + PLACE);
@@ -3312,9 +3320,12 @@ static double neo__plan_held_bytes(const neo__plan_table *t, int64_t rows, int64
            (double)neo__plan_piece_state(t, rows, cols);
 }
 static double neo__plan_miss(const neo__plan_table *t, int64_t cols) {
-    const neo_cluster *cluster = &t->plan->desc.cluster;
-    return NEO__MIN(2.0 * (neo__plan_line_bytes(t, cols) / cluster->file_bandwidth +
-                           cluster->file_row_us * 1e-6), 1e100); /* prices are finite */
+    const neo_cluster *c = &t->plan->desc.cluster;
+    const int in_file = t->plan->in_file;
+    const double bandwidth = in_file ? c->file_bandwidth : c->host_bandwidth,
+                 row_us = in_file ? c->file_row_us : c->host_row_us;
+    return NEO__MIN(2.0 * (neo__plan_line_bytes(t, cols) / bandwidth + row_us * 1e-6),
+                    1e100); /* prices are finite */
 }
 static double neo__plan_wire(neo_wire wire, int64_t cols) {
     return (double)neo_wire_row_bytes(wire, cols);
@@ -3560,7 +3571,7 @@ static void neo__plan_share_tiers(neo_plan *plan) {
             const double own = table->desc->tier_share * pool->share * (double)pool->cols /
                                (double)table->dim, poured = pool->rows * pool->bytes;
             pool->lines->missing = table->missing;
-            pool->lines->rows = pool->lines->file_bytes = 0;
+            pool->lines->rows = pool->lines->below_bytes = 0;
             pool->lines->share = own > 0.0 ? own : plan->known ? NEO__MAX(poured, 1.0) : 0.0;
         }
     }
@@ -3574,7 +3585,7 @@ static void neo__plan_find_hits(neo_plan *plan) {
         const neo__plan_table *table = &plan->table[p->table];
         neo__plan_lines *lines = &plan->lines[i];
         const double of = (double)table->rows / (double)p->rows;
-        lines->missing = lines->file_bytes
+        lines->missing = lines->below_bytes
                              ? 1.0 - neo__plan_hits(table, used * (double)lines->rows * of)
                              : 0.0;
     }
@@ -3582,8 +3593,9 @@ static void neo__plan_find_hits(neo_plan *plan) {
 NEO_API neo_plan_tier neo_plan_tier_of(const neo_plan *plan, int32_t t) {
     NEO_ASSERT(t >= 0 && t < plan->bags.table_count);
     const neo__plan_table *table = &plan->table[t];
-    neo_plan_tier tier = {(double)table->rows, 1.0, 0};
+    neo_plan_tier tier = {(double)table->rows, 1.0, 0, 0};
     const neo_piece *piece = plan->piece + table->first_piece;
+    int64_t *below = plan->in_file ? &tier.file_bytes : &tier.host_bytes;
     if (!plan->tier_bytes || piece->rank == NEO_EVERY_RANK) return tier;
     tier.rows = 0.0;
     for (int64_t i = 0; i < table->piece_count; i++) {
@@ -3591,7 +3603,7 @@ NEO_API neo_plan_tier neo_plan_tier_of(const neo_plan *plan, int32_t t) {
         const double cols = (double)piece[i].cols / (double)table->dim;
         tier.rows += (double)lines->rows * cols;
         tier.hits -= lines->missing * cols * (double)piece[i].rows / (double)table->rows;
-        tier.file_bytes += lines->file_bytes;
+        *below += lines->below_bytes;
     }
     return tier;
 }
@@ -5371,13 +5383,13 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     neo__plan_search_lean_back(search);
     return neo__plan_search_build(search);
 }
-static int64_t neo__plan_file_bytes(const neo_plan *plan) {
-    int64_t bytes = 0;
-    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) bytes += plan->rank[r].file_bytes;
-    return bytes;
+static int neo__plan_has_below(const neo_plan *plan) {
+    int64_t i = 0;
+    while (i < plan->piece_count && plan->lines[i].below_bytes == 0) i++;
+    return i < plan->piece_count;
 }
-/* A rank that holds more than its tier waits for a file while others have room, or has no room for
-   a batch: again, with no more rows on a rank than its tier takes, and a tenth, as pieces are
+/* A rank that holds more than its tier waits for rows while others have room, or has no room for a
+   batch: again, with no more rows on a rank than its tier takes, and a tenth, as pieces are
    whole; and with less, as a batch takes of it, too. The shortest step that fits is kept. */
 static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budget) {
     neo_plan *plan = search->plan;
@@ -5385,7 +5397,7 @@ static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budge
     neo__plan_search level;
     double least = step->most_bytes < NEO__PLAN_NO_ROOM ? step->pipelined : DBL_MAX;
     double cap = 1.1 * (double)plan->tier_bytes;
-    int better = 0, found = least == DBL_MAX || neo__plan_file_bytes(plan) > 0;
+    int better = 0, found = least == DBL_MAX || neo__plan_has_below(plan);
     if (!found) return NEO_OK;
     plan->rows_alone = 1;
     neo_status status = neo__plan_search_alloc(&level, plan);
@@ -5400,7 +5412,7 @@ static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budge
         least = step->pipelined;
         better = 1;
         neo__plan_search_copy(&level, &level.lean.draft, &level.best);
-        if (neo__plan_file_bytes(plan) == 0) break;
+        if (!neo__plan_has_below(plan)) break;
     }
     plan->rows_alone = 0;
     NEO__TRY(status);
@@ -5535,10 +5547,12 @@ static void neo__plan_why_chosen(const neo__plan_table *table, neo__plan_text *t
                        neo__plan_bytes(bytes).text,
                        plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
     const neo_plan_tier tier = neo_plan_tier_of(plan, (int32_t)(table - plan->table));
-    if (tier.file_bytes)
+    const int64_t below = tier.file_bytes + tier.host_bytes;
+    if (below)
         neo__plan_text_add(text, "memory has room for %.0f of its rows, which %.2f %% of its ids "
-                           "find there; the others in %s of a file\n", tier.rows,
-                           100.0 * tier.hits, neo__plan_bytes((double)tier.file_bytes).text);
+                           "find there; the others in %s of %s\n", tier.rows,
+                           100.0 * tier.hits, neo__plan_bytes((double)below).text,
+                           tier.file_bytes ? "a file" : "host memory");
     const neo_placement asked = neo__plan_uniform_of(table);
     if (plan->origin == NEO__PLAN_UNIFORM && asked != table->placement) {
         const char *reason = neo__plan_reason(table, asked);

@@ -233,8 +233,9 @@ typedef struct neo__tier {
     neo_status status; /* of the file */
     char failure[400];
     /* threads */
-    neo__mutex lock, walk; /* walk: of maps, block and the last of records: a save in the background
-                              reads rows between steps, and while one computes */
+    neo__mutex lock, writing, walk; /* writing: to the file, of a call; walk: of maps, block and the
+                                       last of records: a save in the background reads rows between
+                                       steps, and while one computes */
     neo__cond wake, done;
     neo__thread *threads;
     struct neo__tier_worker *workers;
@@ -460,20 +461,25 @@ static void neo__tier_sort(neo__tier *tier, int64_t n) {
 static char *neo__tier_ahead_at(const neo__tier *tier, int64_t place) {
     return tier->ahead_data + place * tier->ahead_bytes;
 }
-/* Rows that were read ahead have been checked. */
+static int neo__tier_writes(const neo__tier_job *job) { return job->old >= 0 && job->to < 0; }
+/* Write the row that leaves, if this call does. */
+static neo_status neo__tier_run_old(neo__tier *tier, const neo__tier_job *job, char *slot,
+                                    char *record) {
+    if (!neo__tier_writes(job)) return NEO_OK;
+    const neo__tier_row place = neo__tier_row_at(tier, job->table, job->line, slot);
+    neo__tier_copy(tier, job->table, &place, record, NULL);
+    neo__tier_seal(tier, job->table, job->old, record);
+    return neo__tier_io(tier, job->table, job->old, 1, NULL, record);
+}
+/* Bring the row that comes. Rows that were read ahead have been checked. */
 static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *slot,
                                     char *record) {
     neo__tier_table *of = &tier->tables[job->table];
     const neo__tier_row place = neo__tier_row_at(tier, job->table, job->line, slot);
     const int swaps = job->to >= 0 && job->to == job->from;
-    if (job->old >= 0) {
-        char *to = job->to < 0 || swaps ? record : neo__tier_ahead_at(tier, job->to);
-        neo__tier_copy(tier, job->table, &place, to, NULL);
-        if (job->to < 0) {
-            neo__tier_seal(tier, job->table, job->old, record);
-            NEO__TRY(neo__tier_io(tier, job->table, job->old, 1, NULL, record));
-        }
-    }
+    if (job->old >= 0 && job->to >= 0)
+        neo__tier_copy(tier, job->table, &place,
+                       swaps ? record : neo__tier_ahead_at(tier, job->to), NULL);
     if (job->row < 0) return NEO_OK;
     if (job->from >= 0) {
         char *from = neo__tier_ahead_at(tier, job->from);
@@ -490,12 +496,15 @@ static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, c
     neo__tier_copy(tier, job->table, &place, NULL, record);
     return NEO_OK;
 }
-/* Jobs [begin, end) of those sorted. Without the lock. */
-static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *record) {
-    for (int64_t i = begin; i < end; i++) {
+/* Jobs [begin, end) of those sorted, up to one that fails: what they write, or what they bring. */
+static neo_status neo__tier_run_each(neo__tier *tier, int64_t begin, int64_t end, char *record,
+                                     int writes) {
+    neo_status status = NEO_OK;
+    for (int64_t i = begin; i < end && status == NEO_OK; i++) {
         const neo__tier_job *job = &tier->running[neo__tier_place(tier->sorted[0][i])];
-        const neo_status status =
-            neo__tier_run_job(tier, job, neo__tier_slot(tier, i - tier->first_slot), record);
+        char *slot = neo__tier_slot(tier, i - tier->first_slot);
+        status = writes ? neo__tier_run_old(tier, job, slot, record)
+                        : neo__tier_run_job(tier, job, slot, record);
         if (status == NEO_OK) continue;
         neo__mutex_lock(&tier->lock);
         if (i < tier->failed) {
@@ -504,8 +513,21 @@ static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *rec
             snprintf(tier->failed_text, sizeof tier->failed_text, "%s", neo_last_error());
         }
         neo__mutex_unlock(&tier->lock);
-        return;
     }
+    return status;
+}
+/* Without the lock. Rows that leave are written first, by one thread at a time, as systems let one
+   write to a file: others would spin there. */
+static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *record) {
+    neo_status status = NEO_OK;
+    int64_t i = begin;
+    while (i < end && !neo__tier_writes(&tier->running[neo__tier_place(tier->sorted[0][i])])) i++;
+    if (i < end) {
+        neo__mutex_lock(&tier->writing);
+        status = neo__tier_run_each(tier, i, end, record, 1);
+        neo__mutex_unlock(&tier->writing);
+    }
+    if (status == NEO_OK) (void)neo__tier_run_each(tier, begin, end, record, 0);
 }
 /* Rows that lie close are read at once, with what is between them. */
 static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end, char *room) {
@@ -1213,14 +1235,12 @@ static int64_t neo__tier_records(const neo_table_desc *d) {
     return (d->rows * record + 4095) / 4096 * 4096;
 }
 static int64_t neo__tier_op_cached(neo_tier *base, const neo_bags_desc *desc, int32_t table,
-                                   int64_t *file_bytes) {
+                                   int64_t *below_bytes) {
     const neo_table_desc *d = &desc->tables[table];
-    neo__tier *t = (neo__tier *)base;
     NEO__ZERO(neo__tier_table, to);
-    neo__tier_plan(t, desc, table, &to);
-    *file_bytes = 0;
+    neo__tier_plan((neo__tier *)base, desc, table, &to);
+    *below_bytes = to.sets ? neo__tier_records(d) : 0;
     if (to.sets == 0) return d->rows;
-    if (t->desc.path) *file_bytes = neo__tier_records(d);
     return NEO__MIN(to.sets * NEO__LINE_WAYS, d->rows);
 }
 /* Tables are asked for in order, from 0 on. */
@@ -1797,30 +1817,52 @@ static neo_status neo__tier_load(neo__tier *tier, int64_t table, int64_t row, in
     return neo__tier_run_job(tier, &job, slot,
                              tier->records + tier->thread_count * tier->room_bytes);
 }
-/* Slots of `count` rows from `row` on, of those that have a line; 0: it is no device. */
-static int64_t neo__tier_find_slots(neo__tier *tier, int64_t table, int64_t row, int64_t count) {
-    if (!neo__tier_on_device(tier)) return 0;
-    count = NEO__MIN(count, tier->slot_count);
-    for (int64_t i = 0; i < count; i++) {
-        const neo__job_line item = {table, neo__tier_find(&tier->tables[table], row + i), row + i};
-        tier->items[i] = item;
-    }
-    return count;
+/* Rows of a table one after another. Below a device as many at once as there are slots: of those
+   that have lines, these come to the slots before, if `reads`, and go back after, if `writes`. */
+typedef struct neo__tier_walker {
+    int64_t table, row, left; /* the one at hand; others behind it */
+    int reads, writes;
+    int64_t line; /* -1: none */
+    char *slot;   /* NULL: it is no device */
+    int64_t at, slots;
+} neo__tier_walker;
+static neo__tier_walker neo__tier_walk_from(int64_t table, int64_t row, int64_t count, int reads,
+                                            int writes) {
+    const neo__tier_walker w = {table, row - 1, count, reads, writes, -1, NULL, -1, 0};
+    return w;
 }
-static neo_status neo__tier_one_row(neo__tier *tier, int32_t table, int64_t row, char *slot,
-                                    float *to, const float *from) {
+/* The next row; 0: there is none, or its slots failed to move (*status). */
+static int neo__tier_next(neo__tier *tier, neo__tier_walker *walk, neo_status *status) {
+    const neo__tier_table *of = &tier->tables[walk->table];
+    walk->row++;
+    if (neo__tier_on_device(tier) && ++walk->at == walk->slots) {
+        if (walk->slots && walk->writes) *status = neo__tier_move_slots(tier, walk->slots, 1);
+        walk->at = 0;
+        walk->slots = NEO__MIN(walk->left, tier->slot_count);
+        for (int64_t i = 0; i < walk->slots; i++) {
+            const int64_t row = walk->row + i;
+            const neo__job_line item = {walk->table, neo__tier_find(of, row), row};
+            tier->items[i] = item;
+        }
+        if (*status == NEO_OK && walk->reads) *status = neo__tier_move_slots(tier, walk->slots, 0);
+    }
+    if (walk->left == 0 || *status != NEO_OK) return 0;
+    walk->left--;
+    walk->line = neo__tier_find(of, walk->row);
+    walk->slot = neo__tier_slot(tier, walk->at);
+    return 1;
+}
+static neo_status neo__tier_one_row(neo__tier *tier, const neo__tier_walker *walk, float *to,
+                                    const float *from) {
+    const int64_t table = walk->table, row = walk->row;
     neo__tier_table *of = &tier->tables[table];
     const neo__bag_table *bag = neo__tier_of(tier, table);
-    const int64_t spare = neo__tier_lines_of(of) - 1;
     const size_t bytes = (size_t)bag->dim * sizeof(float);
     char *record = tier->records + tier->thread_count * tier->room_bytes;
-    int64_t line = neo__tier_find(of, row);
-    const int there = line >= 0;
-    if (!there) {
-        line = spare;
-        NEO__TRY(neo__tier_load(tier, table, row, line, slot));
-    }
-    const neo__tier_row place = neo__tier_row_at(tier, table, line, slot);
+    const int there = walk->line >= 0;
+    const int64_t line = there ? walk->line : neo__tier_lines_of(of) - 1; /* the one to spare */
+    if (!there) NEO__TRY(neo__tier_load(tier, table, row, line, walk->slot));
+    const neo__tier_row place = neo__tier_row_at(tier, table, line, walk->slot);
     const neo__bag_rows *store = &place.rows;
     char *at = store->data + place.at * store->row_bytes;
     if (to && store->dtype == NEO_F32) memcpy(to, at, bytes);
@@ -1848,14 +1890,10 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
     if (from) neo__tier_forget_all(t);
     if (status == NEO_OK) status = neo__tier_flush(t);
     const neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0, n; i < count && status == NEO_OK; i += n) {
-        const int64_t slots = neo__tier_find_slots(t, table, first + i, count - i);
-        if (slots) status = neo__tier_move_slots(t, slots, 0);
-        n = NEO__MAX(slots, (int64_t)1);
-        for (int64_t k = i; k < i + n && status == NEO_OK; k++)
-            status = neo__tier_one_row(t, table, first + k, neo__tier_slot(t, k - i),
-                                       to ? to + k * dim : NULL, from ? from + k * dim : NULL);
-        if (slots && from && status == NEO_OK) status = neo__tier_move_slots(t, slots, 1);
+    neo__tier_walker w = neo__tier_walk_from(table, first, count, 1, from != NULL);
+    while (status == NEO_OK && neo__tier_next(t, &w, &status)) {
+        const int64_t at = (w.row - first) * dim;
+        status = neo__tier_one_row(t, &w, to ? to + at : NULL, from ? from + at : NULL);
     }
     neo__fp_leave(fp);
     if (status != NEO_OK) (void)neo__tier_failed(t, status);
@@ -1880,17 +1918,13 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
     if (first < end)
         NEO__TRY(neo__tier_io(tier, table, row + first, end - first,
                               tier->block + first * of->record, NULL));
-    for (int64_t i = 0, slots = 0, first_slot = 0; i < count; i++) {
-        char *record = tier->block + i * of->record;
-        int64_t line = neo__tier_find(of, row + i);
-        if (i == first_slot + slots && neo__tier_on_device(tier)) {
-            first_slot = i;
-            slots = neo__tier_find_slots(tier, table, row + i, count - i);
-            NEO__TRY(neo__tier_move_slots(tier, slots, 0));
-        }
-        char *slot = neo__tier_slot(tier, i - first_slot);
-        if (line < 0 && neo__tier_is_written(of, row + i)) {
-            NEO__TRY(neo__tier_check(tier, table, row + i, record));
+    neo_status status = NEO_OK;
+    neo__tier_walker w = neo__tier_walk_from(table, row, count, 1, 0);
+    while (neo__tier_next(tier, &w, &status)) {
+        char *record = tier->block + (w.row - row) * of->record;
+        int64_t line = w.line;
+        if (line < 0 && neo__tier_is_written(of, w.row)) {
+            NEO__TRY(neo__tier_check(tier, table, w.row, record));
             continue;
         }
         if (line < 0 && only >= NEO__BAG_STATE) {
@@ -1903,30 +1937,24 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
         }
         if (line < 0) {
             line = neo__tier_lines_of(of) - 1;
-            NEO__TRY(neo__tier_load(tier, table, row + i, line, slot));
+            NEO__TRY(neo__tier_load(tier, table, w.row, line, w.slot));
         }
-        const neo__tier_row place = neo__tier_row_at(tier, table, line, slot);
+        const neo__tier_row place = neo__tier_row_at(tier, table, line, w.slot);
         neo__tier_copy(tier, table, &place, record, NULL);
     }
-    return NEO_OK;
+    return status;
 }
 static neo_status neo__tier_write_block(neo__tier *tier, int64_t table, int64_t row,
                                         int64_t count) {
-    neo__tier_table *of = &tier->tables[table];
-    for (int64_t i = 0, slots = 0, first_slot = 0; i < count; i++) {
-        char *record = tier->block + i * of->record;
-        const int64_t line = neo__tier_find(of, row + i);
-        if (i == first_slot + slots && neo__tier_on_device(tier)) {
-            first_slot = i;
-            slots = neo__tier_find_slots(tier, table, row + i, count - i);
-        }
-        const neo__tier_row place =
-            neo__tier_row_at(tier, table, line, neo__tier_slot(tier, i - first_slot));
-        if (line >= 0) neo__tier_copy(tier, table, &place, NULL, record);
-        if (slots && i + 1 == first_slot + slots)
-            NEO__TRY(neo__tier_move_slots(tier, slots, 1));
-        neo__tier_seal(tier, table, row + i, record);
+    neo_status status = NEO_OK;
+    neo__tier_walker w = neo__tier_walk_from(table, row, count, 0, 1);
+    while (neo__tier_next(tier, &w, &status)) {
+        char *record = tier->block + (w.row - row) * tier->tables[table].record;
+        const neo__tier_row place = neo__tier_row_at(tier, table, w.line, w.slot);
+        if (w.line >= 0) neo__tier_copy(tier, table, &place, NULL, record);
+        neo__tier_seal(tier, table, w.row, record);
     }
+    NEO__TRY(status);
     return neo__tier_io(tier, table, row, count, NULL, tier->block);
 }
 static neo_status neo__tier_walk(neo__tier *tier, int64_t table, int block, int64_t at, char *to,
@@ -2066,10 +2094,12 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     t->ctx = ctx;
     t->desc = *desc;
     t->base.memory_bytes = desc->memory_bytes;
+    t->base.in_file = desc->path != NULL;
     t->base.evict = desc->evict;
     t->path = (char *)(t + 1);
     memcpy(t->path, path, length);
     neo__mutex_init(&t->lock);
+    neo__mutex_init(&t->writing);
     neo__mutex_init(&t->walk);
     neo__cond_init(&t->wake);
     neo__cond_init(&t->done);
@@ -2084,6 +2114,7 @@ NEO_API void neo_tier_destroy(neo_tier *tier) {
     neo__cond_destroy(&t->done);
     neo__cond_destroy(&t->wake);
     neo__mutex_destroy(&t->walk);
+    neo__mutex_destroy(&t->writing);
     neo__mutex_destroy(&t->lock);
     neo_free(t->ctx, t, sizeof *t + strlen(t->path) + 1);
 }

@@ -29,6 +29,8 @@
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
                                       bucketed, id, sort, row, kept, step, step_near,
                                       cache
+     host_bandwidth 25e9              of ranks on GPUs, with rows in host memory: bytes per second
+                                      between both; likewise host_row_us, us of a row besides
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
                                       rowwise, adagrad, adam (plan --calibrate prints all these)
      layer forward 2e-11 0 1e-10 0 0  seconds of MLPs: see neo_calibration.layer; likewise backward,

@@ -3,10 +3,12 @@
    rows, gradients of weights, the digest of weights and optimizer state, bit for bit, under every
    kind of placement, with wires and without; the bytes that it sends, against the same ranks on the
    CPU; what it takes, and that a step takes nothing; that an error of one rank's device reaches
-   all. With NEO_COMM_NCCL: pooled rows over NCCL (emulated: over nccl_on_cpu.cpp). */
+   all. What a plan says of rows in host memory below a device, hits and bytes, is so. With
+   NEO_COMM_NCCL: pooled rows over NCCL (emulated: over nccl_on_cpu.cpp). */
 #include "shard/common.h"
 
 #include "neo_cuda.cuh"
+#include "neo_store.h"
 
 static neo_status open_device(int rank, int local, void *user, neo_device **device) {
     neo_cuda_desc d = {0, 1, 0};
@@ -661,8 +663,140 @@ static void recorded_clip(void) {
     CHECK(memcmp(&at_once, &recorded, sizeof at_once) == 0);
 }
 
+/* ---- rows in host memory below a device ---- */
+enum { BELOW_TABLES = 3, BELOW_BATCH = 32, BELOW_EACH = 2, BELOW_STEPS = 120 };
+typedef struct Below {
+    const neo_comm_desc *comm;
+    const char *path; /* of a tier's file, to compare with; NULL: host memory */
+    double bandwidth; /* to the host, and to the file */
+    int of_file;      /* that bandwidth is the file's */
+    neo_plan_tier tier[BELOW_TABLES];
+    double lookup;               /* predicted seconds of rank 0 */
+    int64_t counted[2], hits[2]; /* of each rank: ids of tables below, those that hit */
+} Below;
+static const int64_t BELOW_ROWS[BELOW_TABLES] = {8000, 8000, 20};
+/* The least that a plan accepts by its message, and room for some rows more. */
+static neo_status below_plan(neo_ctx *ctx, neo_bags_desc *bags, neo_plan_desc *desc,
+                             const char *path, neo_tier **tier, neo_plan **plan) {
+    neo_tier_desc t = {path, 1, NEO_EVICT_LRU, 0, 1, 0};
+    for (int tries = 0; tries < 20; tries++) {
+        neo_status status;
+        TRY(neo_tier_create(ctx, &t, tier));
+        bags->tier = *tier;
+        status = desc->cluster.ranks > 1
+                     ? neo_plan_create_uniform(ctx, desc, NEO_ROW_WISE, plan)
+                     : neo_plan_create(ctx, desc, plan);
+        if (status == NEO_OK) return NEO_OK;
+        const char *needs = strstr(neo_last_error(), "needs ");
+        if (!needs) return status;
+        t.memory_bytes = strtoll(needs + 6, NULL, 10) + 120000;
+        neo_tier_destroy(*tier);
+    }
+    return neo_fail(NEO_ERR_STATE, "no budget is enough");
+}
+static neo_status below_rank(neo_comm *comm, void *user) {
+    Below *b = user;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    const int rank = neo_comm_rank(comm), of = neo_comm_size(comm), mine = BELOW_BATCH / of;
+    neo_table_desc tables[BELOW_TABLES] = {{.name = "a"}, {.name = "b"}, {.name = "few"}};
+    double each[BELOW_TABLES];
+    int64_t offsets[BELOW_TABLES * BELOW_BATCH + 1], ids[BELOW_TABLES * BELOW_BATCH * BELOW_EACH];
+    char path[300];
+    for (int t = 0; t < BELOW_TABLES; t++) {
+        tables[t].rows = BELOW_ROWS[t];
+        tables[t].dim = 16;
+        tables[t].row_buckets = 2;
+        each[t] = BELOW_EACH;
+    }
+    neo_bags_desc bags = {.tables = tables, .table_count = BELOW_TABLES, .max_batch = BELOW_BATCH,
+                          .max_ids = BELOW_TABLES * BELOW_BATCH * BELOW_EACH};
+    neo_plan_desc desc = {.bags = &bags, .ids_per_sample = each, .skew = 1.05};
+    desc.cluster.ranks = of;
+    desc.cluster.host_bandwidth = b->of_file ? 0.0 : b->bandwidth;
+    desc.cluster.file_bandwidth = b->of_file ? b->bandwidth : 0.0;
+    neo_tier *tier;
+    neo_plan *plan;
+    neo_shard *shard;
+    neo_shard_memory says;
+    Place out;
+    snprintf(path, sizeof path, "%s.%d", b->path ? b->path : "", rank);
+    TRY(below_plan(ctx, &bags, &desc, b->path ? path : NULL, &tier, &plan));
+    for (int t = 0; t < BELOW_TABLES; t++) b->tier[t] = neo_plan_tier_of(plan, t);
+    b->lookup = neo_plan_rank_of(plan, 0).lookup;
+    TRY(neo_shard_bytes(ctx, plan, rank, &says));
+    const neo_plan_rank x = neo_plan_rank_of(plan, rank);
+    EXPECT(x.weight_bytes == (int64_t)says.weight_bytes);
+    EXPECT(x.file_bytes == (int64_t)says.file_bytes);
+    EXPECT((says.file_bytes > 0) == (b->path != NULL));
+    const size_t before = neo_ctx_memory(ctx).bytes;
+    TRY(neo_shard_create(comm, plan, &shard));
+    size_t tells = says.weight_bytes + says.state_bytes + says.exchange_bytes +
+                   says.workspace_bytes;
+    if (of > 1) tells += 2 * group_bytes(b->comm, of, 0) + group_bytes(b->comm, of, 1);
+    EXPECT(neo_ctx_memory(ctx).bytes - before == tells);
+    TRY(take(ctx, mine, 16 * BELOW_TABLES, &out));
+    for (int s = 0; s < 2 * BELOW_STEPS && !b->path; s++) {
+        neo_jagged j = {.batch = mine, .feature_count = BELOW_TABLES, .id_dtype = NEO_I64,
+                        .offsets = offsets, .ids = ids};
+        uint64_t random = ((uint64_t)(s * 2 + rank) + 1) * 0x9E3779B97F4A7C15u;
+        for (int64_t k = 0; k <= BELOW_TABLES * mine; k++) offsets[k] = k * BELOW_EACH;
+        for (int64_t k = 0; k < BELOW_TABLES * mine * BELOW_EACH; k++) {
+            const int64_t rows = BELOW_ROWS[k / (mine * BELOW_EACH)];
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            const float u = (float)(random >> 40) / 16777216.0f;
+            ids[k] = neo_zipf(u, rows, 1.05f) * 7919 % rows;
+        }
+        if (s == BELOW_STEPS) neo_tier_reset_stats(tier);
+        TRY(neo_shard_forward(shard, &j, BELOW_BATCH, out.t));
+    }
+    const neo_tier_stats stats = neo_tier_get_stats(tier);
+    b->counted[rank] = stats.lookups;
+    b->hits[rank] = stats.hits;
+    neo_tensor_free(ctx, &out.all);
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    neo_tier_destroy(tier);
+    return NEO_OK;
+}
+static Below below_run(int of, const char *path, double bandwidth, int of_file) {
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 4}, .timeout_ms = TEST_PATIENCE_MS,
+                       .open_device = open_device};
+    Below b = {.comm = &d, .path = path, .bandwidth = bandwidth, .of_file = of_file};
+    CHECK_OK(neo_comm_spawn(of, &d, below_rank, &b, NULL));
+    return b;
+}
+/* Tables that no memory has whole are planned as those above a file, but for where the rest is and
+   what it takes; hits are as predicted, bytes to the byte. */
+static void below_a_device(void) {
+    for (int of = 1; of < 3; of++) {
+        const Below host = below_run(of, NULL, 1e9, 0),
+                    file = below_run(of, "build/tmp/shard.tier", 1e9, 1);
+        double predicted = 0.0;
+        int64_t hits = 0, counted = 0;
+        for (int t = 0; t < BELOW_TABLES; t++) {
+            const neo_plan_tier x = host.tier[t], y = file.tier[t];
+            CHECK(x.rows == y.rows && x.hits == y.hits && x.host_bytes == y.file_bytes);
+            CHECK(x.file_bytes == 0 && y.host_bytes == 0);
+            if (t < 2) CHECK(x.host_bytes > 8000 * 64 && x.rows < 8000 && x.hits < 0.99);
+            else CHECK(x.host_bytes == 0 && x.hits == 1.0);
+            if (t < 2) predicted += x.hits / 2;
+        }
+        for (int r = 0; r < of; r++) hits += host.hits[r], counted += host.counted[r];
+        CHECK_INT(counted, 2 * BELOW_BATCH * BELOW_EACH * BELOW_STEPS);
+        const double error = (double)hits / (double)counted - predicted;
+        printf("  %d ranks: hits predicted %.4f, counted %.4f\n", of, predicted,
+               (double)hits / (double)counted);
+        CHECK(!(error > 0.03) && !(error < -0.03));
+        /* A miss is paid for by the link to the host alone. */
+        const Below faster = below_run(of, NULL, 4e9, 0), none = below_run(of, NULL, 1e9, 1);
+        CHECK(host.lookup > faster.lookup && faster.lookup > none.lookup);
+    }
+    for (int r = 0; r < 2; r++) CHECK_INT(wrong[r], 0);
+}
+
 int main(void) {
     RUN(recorded_clip);
+    RUN(below_a_device);
     RUN(one_device);
     RUN(placements);
     RUN(towers);

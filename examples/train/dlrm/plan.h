@@ -329,7 +329,8 @@ static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bag
     if (o->show_plan) show_plan(*plan);
     for (int32_t t = 0, tiered = 0; t < bags->table_count; t++) {
         const neo_plan_tier tier = neo_plan_tier_of(*plan, t);
-        if (tier.file_bytes) m->hits += (tier.hits - m->hits) / ++tiered; /* one id of each table */
+        if (tier.file_bytes || tier.host_bytes)
+            m->hits += (tier.hits - m->hits) / ++tiered; /* one id of each table */
     }
     if (m->report && o->machine.trace) /* the first table, which write_report fills */
         TRY(neo_report_row(m->report, "A step of rank 0, predicted and measured",
