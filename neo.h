@@ -2926,8 +2926,8 @@ typedef struct neo__tile {
     int64_t a_row, a_k;
     const float *b;
     int64_t b_k;
-    int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= dot_rows; of fewer, those that
-                              lie before b are read, too */
+    int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols; of fewer than dot_rows at the
+                              end, those that lie before them are read, too */
     int64_t rows, panels, b_panel; /* so many panels (0: one), b_panel floats apart in b */
     const float *init;     /* sums start there; NULL: at zero */
     int64_t init_row;
@@ -2944,7 +2944,7 @@ typedef struct neo__tile {
     int64_t at_row, ends_row;
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
        lines `fetch_row` behind the first of them, two where panels are that wide; dots: all of b of
-       the next dot_rows columns; rows8: b, 32 k ahead. NULL: nothing. */
+       the columns b_cols further on; rows8: b, 32 k ahead. NULL: nothing. */
     const float *fetch;
     int64_t fetch_step, fetch_row;
 } neo__tile;
@@ -2988,8 +2988,8 @@ struct neo__gemm_kernels {
                                   of k */
     /* at: the places where a [k] is not 0, of `depth` of them up to ends[0], of the next .. */
     void (*list)(uint16_t *at, const float *a, int64_t k, int64_t depth, uint16_t *ends);
-    neo__tile_fn dots; /* dot_rows columns, one row, a_k 1: b is read in place, transposed; no
-                          merges, no bias, no relu */
+    neo__tile_fn dots; /* any columns, dot_rows at a time, one row, a_k 1: b is read in place,
+                          transposed; no merges, no bias, no relu */
     int dot_rows;
     /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
     void (*pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
@@ -6426,6 +6426,7 @@ enum {
     NEO__GEMM_THIN_EDGES = 512,        /* (twice as many of samples and 16 lanes), */
     NEO__GEMM_THIN_SEGMENT = 66 << 10, /* takes operands in parts of so many, which stay near */
     NEO__GEMM_SWAP_COLS = 4,           /* up to so many columns, lanes go over rows */
+    NEO__GEMM_DOT_TILES = 4,           /* of one, so many times a kernel's rows are a tile */
     NEO__GEMM_KEEPERS = 32             /* workers that remember what they have packed */
 };
 
@@ -6517,7 +6518,8 @@ typedef struct neo__gemm {
     int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth, kept;                   /* waiting subtree sums of a tile, and between segments */
-    int keeps; /* a task's operands are packed at once, and stay for the worker's next task */
+    int keeps, keeps_b; /* a task's rows of A, all of k, stay packed for the worker's next task; its
+                           panels of B, too */
     neo__gemm_packed packed[NEO__GEMM_KEEPERS]; /* where `keeps`; else without a value */
 } neo__gemm;
 
@@ -6585,7 +6587,7 @@ NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
 static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const neo__gemm_call *call = &gemm->call;
     const int64_t lanes = gemm->ctx->gemm->lanes;
-    gemm->width = gemm->dots         ? gemm->ctx->gemm->dot_rows
+    gemm->width = gemm->dots         ? NEO__GEMM_DOT_TILES * gemm->ctx->gemm->dot_rows
                   : call->n <= lanes ? lanes
                                      : 2 * lanes;
     gemm->tile_rows = gemm->ctx->gemm->rows;
@@ -6595,7 +6597,8 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
         gemm->tile_rows = gemm->by_rows && call->n % gemm->width == 0
                               ? (int64_t)NEO__GEMM_SHALLOW_ROWS /* no buffer is needed */
                               : NEO__TILE_MAX_FLOATS / gemm->width;
-    }
+    } else if (gemm->width == lanes && call->a_k == 1 && call->a_row % 1024 == 0)
+        gemm->tile_rows = NEO__MIN(gemm->tile_rows, 8); /* which share places in a cache */
     gemm->grid.panels = (call->n + gemm->width - 1) / gemm->width;
     const int narrow = !gemm->dots && gemm->width == 2 * lanes &&
                        call->n - (gemm->grid.panels - 1) * gemm->width <= lanes;
@@ -6699,8 +6702,9 @@ static void neo__gemm_plan(neo__gemm *gemm) {
             cols >= 4 || (call->a_k >= 512 && call->m * call->k >= NEO__GEMM_VAST_FLOATS);
     else /* rows that share places in a cache, or are read again and again */
         gemm->pack_a = (call->a_row % 1024 == 0 && cols >= 2) || cols >= 64;
-    gemm->keeps = gemm->ctx->threads > 1 && gemm->segments == 1 && rows <= gemm->block_tiles &&
-                  cols <= gemm->group_panels && gemm->grid.row_tasks * gemm->grid.col_tasks > 1;
+    gemm->keeps = gemm->ctx->threads > 1 && gemm->grid.row_tasks * gemm->grid.col_tasks > 1 &&
+                  rows <= gemm->block_tiles && rows * gemm->tile_rows * call->k <= gemm->a_floats;
+    gemm->keeps_b = gemm->keeps && gemm->segments == 1 && cols <= gemm->group_panels;
     if (gemm->keeps) memset(gemm->packed, 0, sizeof gemm->packed);
 }
 
@@ -6918,7 +6922,7 @@ typedef struct neo__gemm_scratch {
     neo__gemm_piece *piece;
     int pieces, fetches_b;
     neo__gemm_fetch y, next_b, next_a; /* one after the other */
-    neo__gemm_packed *packed;          /* NULL: nothing is kept */
+    int has_a, has_b; /* they are packed, by a task before */
 } neo__gemm_scratch;
 
 /* `count` columns of B, or rows of A, `apart` floats apart, from `at` on, by tiles of `depth`
@@ -7070,17 +7074,12 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
 static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
                               const neo__gemm_box *box) {
     neo__gemm_box part = *box; /* a block and a group */
-    neo__gemm_packed *packed = scratch->packed;
-    const int has_a = packed && packed->t0 == box->t0 && packed->t1 == box->t1;
-    const int has_b = packed && packed->p0 == box->p0 && packed->p1 == box->p1;
-    if (packed) packed->t0 = box->t0, packed->t1 = box->t1;
-    if (packed) packed->p0 = box->p0, packed->p1 = box->p1;
     for (; part.t0 < box->t1; part.t0 = part.t1) {
         part.t1 = NEO__MIN(part.t0 + gemm->block_tiles, box->t1);
-        if (gemm->pack_a && !has_a) neo__gemm_pack_a(gemm, scratch->a, &part);
+        if (gemm->pack_a && !scratch->has_a) neo__gemm_pack_a(gemm, scratch->a, &part);
         for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
             part.p1 = NEO__MIN(part.p0 + gemm->group_panels, box->p1);
-            if (part.t0 == box->t0 && !has_b) neo__gemm_pack_b(gemm, scratch->b, &part);
+            if (part.t0 == box->t0 && !scratch->has_b) neo__gemm_pack_b(gemm, scratch->b, &part);
             const int behind = part.p1 < box->p1;
             const int next = part.t1 == box->t1 && box->k1 < gemm->call.k;
             scratch->fetches_b = gemm->pack_b && (behind || next);
@@ -7089,7 +7088,7 @@ static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
                 scratch->next_b =
                     neo__gemm_fetch_b(gemm, behind ? part.p1 : box->p0, box->p1,
                                       behind ? box->k0 : box->k1, box->k1 - box->k0);
-            if (gemm->pack_a && !behind && (part.t1 < box->t1 || next)) {
+            if (gemm->pack_a && !scratch->has_a && !behind && (part.t1 < box->t1 || next)) {
                 const int64_t t0 = next ? box->t0 : part.t1;
                 scratch->next_a =
                     neo__gemm_fetch_a(gemm, t0, NEO__MIN(t0 + gemm->block_tiles, box->t1),
@@ -7156,11 +7155,19 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
     s.first_tile = box.t0;
-    if (gemm->keeps && worker < NEO__GEMM_KEEPERS) s.packed = &gemm->packed[worker];
+    if (gemm->keeps && worker < NEO__GEMM_KEEPERS) {
+        neo__gemm_packed *packed = &gemm->packed[worker];
+        s.has_a = packed->t0 == box.t0 && packed->t1 == box.t1;
+        s.has_b = gemm->keeps_b && packed->p0 == box.p0 && packed->p1 == box.p1;
+        packed->t0 = box.t0, packed->t1 = box.t1, packed->p0 = box.p0, packed->p1 = box.p1;
+    }
+    const int64_t rows = neo__gemm_tile_begin(gemm, box.t1) - neo__gemm_tile_begin(gemm, box.t0);
+    float *const a = s.a;
     NEO__ZERO(neo__gemm_walk, walk);
     for (int64_t i = 0; i < gemm->segments; i++) {
         box.k0 = gemm->call.k * i / gemm->segments,
         box.k1 = gemm->call.k * (i + 1) / gemm->segments;
+        if (gemm->keeps) s.a = a + box.k0 * rows; /* each segment has a place */
         if (NEO__TREE(gemm)) s.pieces = neo__gemm_pieces(gemm, &walk, box.k1, s.piece);
         neo__gemm_segment(gemm, &s, &box);
     }

@@ -1929,7 +1929,10 @@ static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
     job.plain = neo__rows_are_plain(call);
     job.tasks =
         NEO__MIN((call->rows + NEO__ROWS_TILE - 1) / NEO__ROWS_TILE, (int64_t)NEO__ROWS_TASKS);
-    neo_parallel_for(ctx, job.tasks, neo__rows_task, &job);
+    int64_t cols = 0;
+    for (int64_t i = 0; i < call->blocks; i++) cols += call->block[i].cols;
+    neo__run_tasks(ctx, job.tasks, neo__rows_task, &job,
+                   call->rows * cols / (job.plain ? 4 : 1));
     for (int64_t i = 0; i < job.tasks && call->stats; i++) {
         call->stats->numbers += job.stats[i].numbers;
         call->stats->saturated += job.stats[i].saturated;
@@ -2310,8 +2313,10 @@ static void neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
     float *copies = (float *)shard->per_id.copies.data;
     for (int64_t i = 0; i < m->route_count; i++)
         shard->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = shard->per_id.in_at[i];
+    const int64_t ids = neo_jagged_id_count(&shard->now->batch);
     if (!back || !neo__shard_wire_stats(shard, 1))
-        neo_parallel_for(shard->ctx, m->feature_count, neo__shard_none_task, &k);
+        neo__run_tasks(shard->ctx, m->feature_count, neo__shard_none_task, &k,
+                       ids * (16 + shard->per_id.dim / 4));
     else
         for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
     for (int64_t q = 0; q < m->replica_count && !back; q++)
@@ -3070,12 +3075,14 @@ static neo_status neo__shard_weight_grads(neo_shard *shard, float *dweights) {
         for (int64_t i = 0; i < shard->per_id.pairs; i++) neo__shard_grad_task(&job, i, 0);
         neo__fp_leave(fp);
     } else {
-        neo_parallel_for(shard->ctx, shard->per_id.pairs, neo__shard_grad_task, &job);
+        neo__run_tasks(shard->ctx, shard->per_id.pairs, neo__shard_grad_task, &job,
+                       32 * out_floats); /* rows far apart */
     }
     NEO__TRY(neo_comm_all_to_allv(shard->rows, shard->per_id.grad_out.data, out,
                                   shard->per_id.grad_in.data, in, NEO_F32, NULL));
     neo__shard_grad_join(shard, shard->now);
-    neo_parallel_for(shard->ctx, shard->map->feature_count, neo__shard_grad_give_task, &job);
+    neo__run_tasks(shard->ctx, shard->map->feature_count, neo__shard_grad_give_task, &job,
+                   8 * neo_jagged_id_count(&shard->now->batch));
     return shard->replicas ? neo__shard_grad_replicas(&job) : NEO_OK;
 }
 /* Gradients of weights to the caller's memory. */

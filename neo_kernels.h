@@ -1981,10 +1981,16 @@ NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float 
 
 /* One column of sums in place of a tile: lanes go over the rows of the wide operand, which are
    transposed on their way into the sums. Sixteen rows at a time, whose lines leave room for others
-   in the first-level cache though they are far apart; eight lanes, for what wider ones shuffle
-   more. */
-#if NEO__PASS != NEO__PASS_AVX512
-#if NEO__PASS == NEO__PASS_AVX2
+   in the first-level cache though they are far apart. */
+#if NEO__WHOLE_PASS
+#define NEO__DOTS NEO__FN(dots)
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__DOTS_PART(i, q) _mm_loadu_ps((q < 2 ? *low : *high) + (i) + q % 2 * 4 * row)
+#define NEO__DOTS_LOAD(i)                                                                          \
+    _mm512_insertf32x4(_mm512_insertf32x4(_mm512_insertf32x4(                                      \
+        _mm512_castps128_ps512(NEO__DOTS_PART(i, 0)), NEO__DOTS_PART(i, 1), 1),                    \
+            NEO__DOTS_PART(i, 2), 2), NEO__DOTS_PART(i, 3), 3)
+#elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__DOTS_LOAD(i)                                                                          \
     _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(*low + i)), _mm_loadu_ps(*high + i), 1)
 #else
@@ -2006,7 +2012,9 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high,
     return sum;
 }
 #undef NEO__DOTS_LIST
-#if NEO__PASS == NEO__PASS_AVX2
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__DOTS_LIST(X) X(0)
+#elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__DOTS_LIST(X) X(0) X(1)
 #else
 #define NEO__DOTS_LIST(X) X(0) X(1) X(2) X(3)
@@ -2019,14 +2027,17 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high,
     for (int64_t i = 0; i < NEO__W; i++) lane[i] = b[k + (g * NEO__W + i) * row];                  \
     s##g = NEO__FMA(NEO__SET(a[k]), NEO__LOAD(lane), s##g);
 #define NEO__DOTS_STORE(g) NEO__STORE(c + g * NEO__W, s##g);
-/* fetches is a constant where this is inlined: pointers then fit the registers. */
-NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, const int fetches) {
-    enum { ROWS = NEO__W == 8 ? 16 : 4 * NEO__W };
-    const float *a = tile->a, *init = tile->init;
-    const int64_t count = tile->k, row = tile->b_col, before = ROWS - tile->b_cols;
-    const float *b = tile->b - before * row;
-    const size_t bytes = (size_t)tile->b_cols * sizeof *a;
-    float lane[ROWS], *c = before ? lane : tile->c;
+/* Columns from j on. fetches is a constant where this is inlined: pointers then fit the registers.
+   */
+enum { NEO__FN(DOT_ROWS) = NEO__W < 8 ? 4 * NEO__W : 16 };
+NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, int64_t j, const int fetches) {
+    enum { ROWS = NEO__FN(DOT_ROWS) };
+    const float *a = tile->a, *init = tile->init ? tile->init + j : NULL;
+    const int64_t cols = NEO__MIN(tile->b_cols - j, (int64_t)ROWS), before = ROWS - cols;
+    const int64_t count = tile->k, row = tile->b_col;
+    const float *b = tile->b + (j - before) * row;
+    const size_t bytes = (size_t)cols * sizeof *a;
+    float lane[ROWS], *c = before ? lane : tile->c + j;
     if (before && init) {
         memset(lane, 0, sizeof lane);
         init = (const float *)memcpy(lane + before, init, bytes) - before;
@@ -2037,23 +2048,26 @@ NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, const int fetche
         const NEO__VF v[4] = {NEO__SET(a[k]), NEO__SET(a[k + 1]), NEO__SET(a[k + 2]),
                               NEO__SET(a[k + 3])};
         if (fetches) { /* a quarter of the lines: they are as wide as four steps */
-            const float *line = tile->fetch + (k & ~15) + (k & 15) / 4 * row;
+            const float *line = tile->fetch + j * row + (k & ~15) + (k & 15) / 4 * row;
             NEO__EACH(i, ROWS / 4) NEO__FETCH(line + 4 * i * row);
         }
         NEO__DOTS_LIST(NEO__DOTS_STEP)
     }
     for (; k < count; k++) { NEO__DOTS_LIST(NEO__DOTS_REST) }
     NEO__DOTS_LIST(NEO__DOTS_STORE)
-    if (before) memcpy(tile->c, lane + before, bytes);
+    if (before) memcpy(tile->c + j, lane + before, bytes);
 }
 NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
-#if defined(NEO_INFERENCE) /* small code; fetched are operands of 8 MiB */
-    NEO__FN(dots_of)(tile, 0);
-#else
-    if (tile->fetch) NEO__FN(dots_of)(tile, 1);
-    else NEO__FN(dots_of)(tile, 0);
+    for (int64_t j = 0; j < tile->b_cols; j += NEO__FN(DOT_ROWS)) {
+#if !defined(NEO_INFERENCE) /* where code is to be small; fetched are operands of 8 MiB */
+        if (tile->fetch) NEO__FN(dots_of)(tile, j, 1);
+        else
 #endif
+            NEO__FN(dots_of)(tile, j, 0);
+    }
 }
+#else
+#define NEO__DOTS NEO__FN8(dots)
 #endif
 
 #if NEO__TRAINS
@@ -2431,8 +2445,8 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__ROWS8,
     NEO__FN(listed),
     NEO__FN(list),
-    NEO__FN8(dots),
-    NEO__W >= 8 ? 16 : 4 * NEO__W,
+    NEO__DOTS,
+    NEO__W < 8 ? 4 * NEO__W : 16,
     NEO__FN(pack),
     NEO__FN(pack_transposed),
     NEO__TRAIN(NEO__FN(column_sums)),
@@ -4424,7 +4438,9 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__FMA
 #undef NEO__FMA1
 #undef NEO__FN
+#undef NEO__DOTS
 #undef NEO__DOTS_LOAD
+#undef NEO__DOTS_PART
 #undef NEO__FN8
 #undef NEO__FNMA
 #undef NEO__GROUP_LIST

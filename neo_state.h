@@ -1441,7 +1441,7 @@ static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry,
     job.count = slab->place.rows * slab->place.cols;
     job.tasks = neo__task_count(ctx, job.count, 65536);
     job.sum = 0;
-    neo_parallel_for(ctx, job.tasks, neo__digest_task, &job);
+    neo__run_tasks(ctx, job.tasks, neo__digest_task, &job, job.count);
     return job.sum;
 }
 NEO__HOT_END
@@ -1486,8 +1486,9 @@ static void neo__look_task(void *arg, int64_t task, int worker) {
 }
 static void neo__slab_look(neo__look_job *job, const neo__slab *slab) {
     job->slab = slab;
-    job->tasks = neo__task_count(job->ctx, slab->place.rows * slab->place.cols, 65536);
-    neo_parallel_for(job->ctx, job->tasks, neo__look_task, job);
+    const int64_t count = slab->place.rows * slab->place.cols;
+    job->tasks = neo__task_count(job->ctx, count, 65536);
+    neo__run_tasks(job->ctx, job->tasks, neo__look_task, job, count);
 }
 NEO__HOT_END
 NEO_API neo_status neo_state_look(const neo_state *state, int index, float *largest,

@@ -1700,10 +1700,13 @@ static neo_status neo__tier_move_rows(neo__tier *tier) {
 }
 static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, int to_step) {
     neo__tier_call call = {tier, to_step, 0, 0};
+    const neo_bags *b = tier->base.bags;
+    const int64_t end = of_kept ? tier->first : b->view.features[b->sizes.features].first_id;
+    const int64_t ns = 16 * (end - tier->first);
     NEO__TRY(neo__tier_usable(tier, fn));
     NEO__TRY(neo__tier_begin(tier, of_kept, fn));
     if (of_kept) neo__tier_kept_walk(&call);
-    else neo_parallel_for(tier->ctx, tier->table_count, neo__tier_table_task, &call);
+    else neo__run_tasks(tier->ctx, tier->table_count, neo__tier_table_task, &call, ns);
     if (call.missing) {
         neo_status status = NEO_OK;
         for (int64_t i = 0; i < tier->table_count && status == NEO_OK; i++)
@@ -1711,7 +1714,7 @@ static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, 
         call.bring = 1;
         if (status == NEO_OK && of_kept) neo__tier_kept_walk(&call);
         else if (status == NEO_OK)
-            neo_parallel_for(tier->ctx, tier->table_count, neo__tier_table_task, &call);
+            neo__run_tasks(tier->ctx, tier->table_count, neo__tier_table_task, &call, ns);
         if (status == NEO_OK) status = neo__tier_move_rows(tier);
         if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, tier->failure);
     }

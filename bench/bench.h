@@ -107,6 +107,7 @@ enum { BENCH_LISTS = 64 };
 static struct {
     int threads;
     double saved, tick; /* seconds: of the threads beside the longest; of a look at the clock */
+    double work, longest; /* seconds so far: of all tasks; of the longest list of each loop */
 } bench_lists;
 static inline void bench_lists_run(int64_t count, neo_task_fn task, void *arg, void *user) {
     const double begin = bench_cpu_seconds();
@@ -118,9 +119,11 @@ static inline void bench_lists_run(int64_t count, neo_task_fn task, void *arg, v
             if (list[k] < list[to]) to = k;
         const double start = bench_cpu_seconds();
         task(arg, i, to);
-        list[to] += fmax(bench_cpu_seconds() - start - bench_lists.tick, 0);
+        const double took = fmax(bench_cpu_seconds() - start - bench_lists.tick, 0);
+        list[to] += took, bench_lists.work += took;
         longest = fmax(longest, list[to]);
     }
+    bench_lists.longest += longest;
     bench_lists.saved += bench_cpu_seconds() - begin + bench_lists.tick - longest;
 }
 static inline int64_t bench_lists_ns(void *user) {

@@ -1,5 +1,6 @@
 /* private.c: tests of neo.h's private names, so that neo is compiled once for all of them. Each is
    a file with a main of its own; links to the program have their names, which says what runs. */
+#undef NEO__WORK_SHARED /* what programs have, for core/short_lists.c */
 #define NEO_STATIC
 #include "neo_state.h"
 
@@ -14,16 +15,22 @@
 #define main state_main
 #include "files/state.c"
 #undef main
+#define main short_lists_main
+#include "core/short_lists.c"
+#undef main
 
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(void);
-    } tests[] = {{"math", math_main}, {"json", json_main}, {"state", state_main}};
+    } tests[] = {{"math", math_main},
+                 {"json", json_main},
+                 {"state", state_main},
+                 {"short_lists", short_lists_main}};
     const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
     (void)argc;
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (strcmp(tests[i].name, name) == 0) return tests[i].run();
-    printf("%s: a link to it says what runs: math, json or state\n", name);
+    printf("%s: a link to it says what runs: math, json, state or short_lists\n", name);
     return 1;
 }

@@ -38,7 +38,8 @@ $(addprefix $(B)/tests/,$(addprefix shard/,slow_links plan placements tiers accu
     core/layers core/bf16 core/transformer attack/schedules): level = -O1
 # What implements all of neo for itself, for its private names; several tests in one.
 $(addprefix $(B)/tests/,private private_files core/sgemm_hook): of_test = -O0
-$(addprefix $(B)/tests/,core/math files/json files/state): $(B)/tests/private ; ln -f $< $@
+$(addprefix $(B)/tests/,core/math core/short_lists files/json files/state): $(B)/tests/private
+	ln -f $< $@
 $(addprefix $(B)/tests/,data/numbers files/checkpoint_ranks): $(B)/tests/private_files ; ln -f $< $@
 
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.

@@ -18,7 +18,11 @@
      step.<layers>.b<B>.two_threads
                                  how many times as fast two threads are, were they never held up: in
                                  CPU time, one thread over the longer of two lists of tasks, each
-                                 task given to the thread that is free first, and what lies between
+                                 task given to the thread that is free first, and what lies between;
+                                 then where the rest goes, in percent of a step on two threads:
+                                 what lies between the lists, work that one thread does not have,
+                                 and lists of unlike length; and how many times as fast two bare
+                                 threads are, by the wall clock, that multiply and add, or copy
      step.<layers>.b<B>.leaves8_cost
                                  how much longer a step with repro_shards = 8 takes, in percent of
                                  one with 1, and then of each part; the goal is at most 8 % at 128
@@ -28,7 +32,7 @@
 
 #include "bench/probe.h"
 
-enum { MAX_ROUNDS = 400, PARTS = MODEL_CALLS };
+enum { MAX_ROUNDS = 400, PARTS = MODEL_CALLS, BARE_BYTES = 1 << 18 };
 
 static const int64_t MLPERF_BOTTOM[] = {DENSE, 512, 256, 128},
                      MLPERF_TOP[] = {1024, 1024, 512, 256, 1};
@@ -181,7 +185,7 @@ static const char *const part_names[PARTS + 1] = {
 
 /* Medians of seconds over rounds, part by part and of the whole. */
 static double t1[PARTS + 1][MAX_ROUNDS], ratio[PARTS + 1][MAX_ROUNDS], peaks[MAX_ROUNDS],
-    rows[2][MAX_ROUNDS], twice[MAX_ROUNDS];
+    rows[2][MAX_ROUNDS], twice[MAX_ROUNDS], rest[3][MAX_ROUNDS];
 static void report(const layers *l, const model *m, int rounds) {
     const double probed[2] = {bench_median(rows[0], rounds), bench_median(rows[1], rounds)};
     const long long batch = m->batch;
@@ -209,6 +213,9 @@ static void report(const layers *l, const model *m, int rounds) {
         bench_spread(twice, rounds);
         snprintf(name, sizeof name, "step.%s.b%lld.two_threads", l->name, batch);
         bench_report(name, times, "times", -1, NULL, 0);
+        printf("# the rest: %.1f percent between the lists, %.1f more work, %.1f unlike lists\n",
+               bench_median(rest[0], rounds), bench_median(rest[1], rounds),
+               bench_median(rest[2], rounds));
     }
     const double cost = 100 * (bench_median(ratio[PARTS], rounds) - 1);
     bench_spread(ratio[PARTS], rounds);
@@ -241,8 +248,13 @@ static void bench_batch(const layers *l, int64_t batch) {
                all8 = parts(&eight, &d, n, b);
         all8 += parts(&eight, &d, n + 1, b), all += parts(&one, &d, n + 1, a);
         const double start = bench_seconds(two.ctx);
+        bench_lists.work = bench_lists.longest = 0;
         step(&two, &d, n % BATCHES);
-        twice[i] = all / 2 / (bench_seconds(two.ctx) - start);
+        const double took = bench_seconds(two.ctx) - start, between = took - bench_lists.longest;
+        twice[i] = all / 2 / took;
+        rest[0][i] = 50 * between / took;
+        rest[1][i] = 50 * (between + bench_lists.work - all / 2) / took;
+        rest[2][i] = 100 * (bench_lists.longest - bench_lists.work / 2) / took;
         for (int k = 0; k <= PARTS; k++) {
             t1[k][i] = (k < PARTS ? a[k] : all) / 2;
             ratio[k][i] = (k < PARTS ? b[k] : all8) / 2 / t1[k][i];
@@ -260,8 +272,37 @@ static void bench_batch(const layers *l, int64_t batch) {
     free_model(&one);
 }
 
+/* The least times of one thread and of two, of a burst in registers or of copies. */
+static void bare_task(void *arg, int64_t i, int worker) {
+    char *memory = (char *)arg;
+    (void)worker;
+    if (!memory) bench_fmas(20000);
+    for (int k = 0; memory && k < 8; k++)
+        memcpy(memory + (2 * i + 1) * BARE_BYTES, memory + 2 * i * BARE_BYTES, BARE_BYTES);
+}
+static double bare_times(neo_ctx *two, char *memory) {
+    double least[2] = {1e9, 1e9};
+    for (int k = 0; k < 400; k++) {
+        const int64_t start = neo_time_ns();
+        if (k % 2) neo_parallel_for(two, 2, bare_task, memory);
+        else bare_task(memory, 0, 0);
+        least[k % 2] = fmin(least[k % 2], (double)(neo_time_ns() - start));
+    }
+    return 2 * least[0] / least[1];
+}
+static void bare_threads(void) {
+    neo_ctx *two = bench_ctx(2, 1);
+    char *memory = (char *)bench_alloc(4 * BARE_BYTES);
+    const double fmas = bare_times(two, NULL);
+    printf("# two bare threads: %.2f times one that multiplies and adds, %.2f one that copies\n",
+           fmas, bare_times(two, memory));
+    free(memory);
+    neo_ctx_destroy(two);
+}
+
 int main(int argc, char **argv) {
     bench_begin(argc, argv);
+    bare_threads();
     bench_batch(&kaggle, 128);
     bench_batch(&kaggle, 2048);
     bench_batch(&mlperf, 128);

@@ -182,6 +182,10 @@ static void deep_and_narrow(void) {
         {256, 256, 64, 1, 1, 1.0f, 1, NEO_ACT_RELU, 0},
         {65, 400, 530, 0, 0, 0.0f, 0, NEO_ACT_NONE, 7},
         {65, 400, 1030, 0, 1, 0.5f, 1, NEO_ACT_RELU, 3},
+        {66, 300, 1024, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0}, /* rows that share places in a cache */
+        {37, 600, 2048, 0, 0, 1.0f, 0, NEO_ACT_NONE, 0},
+        {131, 13, 1024, 0, 0, 0.0f, 0, NEO_ACT_NONE, 0},
+        {90, 600, 1100, 1, 0, 0.0f, 1, NEO_ACT_NONE, 0},
         {8300, 1, 256, 0, 1, 0.5f, 1, NEO_ACT_RELU, 0}, /* operands of more than a cache holds */
         {1050, 1, 131, 0, 1, 0.0f, 0, NEO_ACT_NONE, 5},
         {512, 13, 4200, 1, 0, 0.0f, 1, NEO_ACT_NONE, 0},
