@@ -2654,7 +2654,7 @@ NEO__INLINE uint64_t neo__bytes_equal(const char *p, char c) {
         const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * k));
         mask |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, want)) << (16 * k);
     }
-#elif defined(__aarch64__) && !defined(__AARCH64EB__)
+#elif defined(NEO__ARM) && !defined(__AARCH64EB__)
     static const uint8_t bits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const uint8x16_t want = vdupq_n_u8((uint8_t)c), bit = vld1q_u8(bits);
     uint8x16_t x[4]; /* bits of their own where bytes are c, which add up 8 by 8 */

@@ -82,13 +82,30 @@ cross() {
     done
 }
 warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
+# state_in FILE: what its line `state` says, by the shell alone: a process takes longer.
+state_in() {
+    while read -r word rest; do
+        [ "$word" != state ] || echo "$rest"
+    done <"$1"
+}
 # state_of COMMAND...: the digest of a training run, empty if it failed; its messages and how it
 # ended go to $W/err.
 state_of() {
     "$@" >"$W/out_of" 2>"$W/err"
     ended=$?
     [ $ended = 0 ] || echo "(exit status $ended)" >>"$W/err"
-    sed -n 's/^state //p' "$W/out_of"
+    state_in "$W/out_of"
+}
+# given SAMPLES ROWS: what dlrm, with --rows ROWS, takes in place of --synthetic SAMPLES: the same
+# samples in files, as to read them takes a fraction of the time. Where races are looked for they
+# are made: those of files are read by threads.
+given() {
+    to=$W/given_$1_$2_
+    if [ "$SANITIZER" = thread ] || ! "$B/tests/data/make_synthetic" "$to" "$1" "$2"; then
+        echo "--synthetic $1"
+    else
+        echo "--data $to --test ${to}test_ --format npy"
+    fi
 }
 finish() {
     echo "$1: $passed passed, $failed failed, $skipped skipped"

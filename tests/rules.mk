@@ -26,21 +26,27 @@ $(addprefix $(B)/tests/,$(over_mpi)): $(B)/tests/%_mpi: $$(call source_of,$$*) \
 $(B)/libfuzzer/targets: tests/fuzz/targets.c
 	clang -std=c11 $(flags) -O1 -g -fsanitize=fuzzer,address -o $@ $< $(libs)
 
+# Measures for a shorter while than build/plan: see inside.c.
+$(B)/tests/plan: examples/plan/plan.c $(B)/tests/neo.a
+	$(compile) -O0 -o $@ $< $(objects) $(libs)
+
 # The NCCL backend runs over a stand-in for CUDA and NCCL, of which it needs the headers.
 $(B)/tests/comm/nccl: of_test = -isystem $(CUDA)/include
 $(B)/tests/fuzz/targets: of_test = -O0 -DNEO_FUZZ_MAIN
 $(fuzzers) $(fuzzers:$(B)/tests/fuzz/%=$(B)/libfuzzer/%): $$(@D)/targets ; ln -f $< $@
 # Tests compile in half the time so; -O1 for what then takes longer to run.
 level = $(if $(SANITIZE),-O1,-O0)
-$(addprefix $(B)/tests/,$(addprefix shard/,slow_links plan placements tiers accumulate replicas \
+$(addprefix $(B)/tests/,$(addprefix shard/,slow_links placements tiers accumulate replicas \
     unpooled keys) $(addprefix comm/,nccl faults collectives groups data) fsdp/grid \
     fsdp/dtypes_and_faults serve/serve serve/predict data/reader_ranks bags/lookup core/gemm \
     core/layers core/bf16 core/transformer attack/schedules): level = -O1
+$(B)/tests/shard/plan: level = $(if $(SANITIZE),-O1,-O2)
 # What implements all of neo for itself, for its private names; several tests in one.
-$(addprefix $(B)/tests/,private private_files core/sgemm_hook): of_test = -O0
-$(addprefix $(B)/tests/,core/math core/short_lists files/json files/state): $(B)/tests/private
-	ln -f $< $@
-$(addprefix $(B)/tests/,data/numbers files/checkpoint_ranks): $(B)/tests/private_files ; ln -f $< $@
+$(addprefix $(B)/tests/,private private_files): of_test = -O0
+$(addprefix $(B)/tests/,core/math core/short_lists files/json files/state bags/lines): \
+    $(B)/tests/private ; ln -f $< $@
+$(addprefix $(B)/tests/,data/numbers files/checkpoint_ranks core/sgemm_hook): \
+    $(B)/tests/private_files ; ln -f $< $@
 
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
 first   = tests/programs/dlrm.sh tests/comm/mpi.sh
@@ -54,8 +60,9 @@ larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 full    = $(sort $(others) $(filter %.sh,$(larger))) $(fuzzers) $(emulator) \
     $(patsubst %.c,$(B)/%,$(filter %.c,$(larger)))
 
-test_helpers = $(addprefix $(B)/tests/,data/make_npy programs/http_client serve/predict)
-test-programs: $(programs) $(test_helpers)
+test_helpers = $(addprefix $(B)/tests/,data/make_npy data/make_synthetic programs/http_client \
+    serve/predict)
+test-programs: $(programs) $(test_helpers) $(B)/tests/plan
 test:
 	$(make) all test-programs
 	@SCRIPT_TIMEOUT=$${SCRIPT_TIMEOUT:-1800} sh tests/run.sh $(scripts) $(programs)

@@ -2,7 +2,7 @@
    halve when a period ends and nothing is packed: the same lines after every step, under every
    policy, with sets so few that every key leaves many times; a map and its parts hold the same.
    Many keys are looked up at once by every instruction set, as they are one by one. */
-#define NEO_STATIC /* for the parts that are private, and the kernels */
+#define NEO_STATIC /* as in private.c */
 #include "test.h"
 
 enum { SETS = 4, LINES = SETS * NEO__LINE_WAYS, KEYS = 40 * SETS, STEPS = 200, USES = 24 };

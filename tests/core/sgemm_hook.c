@@ -2,6 +2,9 @@
    user's BLAS, with row-major arguments, and add bias and activation themselves. The stand-in here
    is neo's own order of sums, so the bits are those of a build without the hook. */
 #define _POSIX_C_SOURCE 200809L
+#define NEO_SGEMM hook
+#define NEO_STATIC /* as in private_files.c, which declares the hook */
+#define NEO_NO_SIMD
 #include <math.h>
 #include <stdint.h>
 static int hook_calls;
@@ -17,16 +20,13 @@ static void hook(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, cons
             c[i * ldc + j] = sum;
         }
 }
-#define NEO_SGEMM hook
-#define NEO_STATIC
-#define NEO_NO_SIMD
 #include "test.h"
 
 enum { M = 40, N = 30, K = 50, PAD = 3, SIDE = 64 };
 static float a[SIDE * SIDE], b[SIDE * SIDE], c[SIDE * SIDE], start[SIDE * SIDE], want[SIDE * SIDE],
     bias[SIDE];
 
-static neo_tensor view(float *data, int64_t rows, int64_t cols) {
+static neo_tensor pad(float *data, int64_t rows, int64_t cols) {
     neo_tensor t = neo_tensor_2d(data, NEO_F32, rows, cols);
     t.stride[0] = cols + PAD;
     return t;
@@ -54,14 +54,14 @@ static void products_go_to_the_hook(void) {
                 *out = d.act == NEO_ACT_RELU && 0.0f > sum ? 0.0f : sum;
             }
         int before = hook_calls;
-        CHECK_OK(neo_gemm(ctx, &d, d.trans_a ? view(a, K, M) : view(a, M, K),
-                          d.trans_b ? view(b, N, K) : view(b, K, N), view(c, M, N)));
+        CHECK_OK(neo_gemm(ctx, &d, d.trans_a ? pad(a, K, M) : pad(a, M, K),
+                          d.trans_b ? pad(b, N, K) : pad(b, K, N), pad(c, M, N)));
         CHECK_INT(hook_calls, before + 1);
         CHECK_BITS(c, want, sizeof c);
     }
     int before = hook_calls;
     CHECK_OK(
-        neo_gemm(ctx, NULL, view(a, 31, 32), view(b, 32, 33), view(c, 31, 33))); /* below 2^15 */
+        neo_gemm(ctx, NULL, pad(a, 31, 32), pad(b, 32, 33), pad(c, 31, 33))); /* below 2^15 */
     CHECK_INT(hook_calls, before);
     neo_ctx_destroy(ctx);
 }
@@ -71,8 +71,8 @@ static void trees_stay(void) {
     for (int shards = 1; shards <= 2; shards++) {
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, shards);
         int before = hook_calls;
-        CHECK_OK(neo_linear_backward(ctx, NULL, view(a, K, N), view(b, M, N), view(c, K, M),
-                                     neo_tensor_none(), view(want, M, N), neo_tensor_none()));
+        CHECK_OK(neo_linear_backward(ctx, NULL, pad(a, K, N), pad(b, M, N), pad(c, K, M),
+                                     neo_tensor_none(), pad(want, M, N), neo_tensor_none()));
         CHECK_INT(hook_calls - before, shards == 1);
         neo_ctx_destroy(ctx);
     }

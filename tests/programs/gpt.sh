@@ -35,7 +35,7 @@ gpt() {
     timeout 900 $run "$@" >"$W/out" 2>"$W/err" </dev/null
 }
 # digest ARGUMENTS...: of a run; empty if it failed.
-digest() { gpt "$@" && sed -n 's/^state //p' "$W/out"; }
+digest() { gpt "$@" && state_in "$W/out"; }
 on() {
     ranks=$1
     shift
@@ -50,10 +50,9 @@ refused() {
     status=$?
     if [ $status = 0 ] || [ $status -ge 124 ]; then
         fail "$label: exit status $status"
-    elif grep -qE 'Sanitizer|runtime error' "$W/err"; then
-        found=$(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)
-        fail "$label: a sanitizer's finding: $found"
-    elif grep -q '^state' "$W/out"; then
+    elif [ -n "$SANITIZER" ] && found=$(grep -E 'Sanitizer|runtime error' "$W/err"); then
+        fail "$label: a sanitizer's finding: $(echo "$found" | head -1)"
+    elif [ -s "$W/out" ] && grep -q '^state' "$W/out"; then
         fail "$label: printed a digest"
     elif [ "$(grep -c -- "$text" "$W/err")" != 1 ]; then
         fail "$label: '$text' is not said once in: $(tail -3 "$W/err" | tr '\n' ' ')"

@@ -113,6 +113,20 @@ done <"$W/commands"
 
 # promise NAME: the state in the comment of examples/NAME.c.
 promise() { grep -oE 'state [0-9a-f]{16}' "examples/$1.c" | sed 's/state //'; }
+# gpu.c on the emulated device, and on the CPU.
+gpu=$B/tests/emulated_gpu
+if [ -x "$gpu" ]; then
+    same "gpu on the emulated device" \
+        "$(ASAN_OPTIONS=detect_leaks=0 state_of timeout 900 "$gpu")" "$(promise gpu)"
+    same "gpu cpu" "$(ASAN_OPTIONS=detect_leaks=0 state_of timeout 900 "$gpu" cpu)" \
+        "$(promise gpu)"
+else
+    skip "gpu: no emulated device was built"
+fi
+if [ "$NEO_FULL" = 1 ]; then # the rest is in make test
+    finish programs/readme
+    exit
+fi
 # keeps NAME ARGUMENTS...: build/NAME gives the state that examples/NAME.c promises.
 keeps() {
     name=$1
@@ -241,15 +255,6 @@ if $CC -std=c11 -O1 -I. -o "$W/gpu" examples/gpu.c examples/train/no_cuda.c "$B/
     fi
 else
     fail "gpu without CUDA: $(head -3 "$W/log")"
-fi
-# gpu.c on the emulated device, and on the CPU.
-gpu=$B/tests/emulated_gpu
-if [ -x "$gpu" ]; then
-    export ASAN_OPTIONS=detect_leaks=0
-    same "gpu on the emulated device" "$(state_of timeout 900 "$gpu")" "$(promise gpu)"
-    same "gpu cpu" "$(state_of timeout 900 "$gpu" cpu)" "$(promise gpu)"
-else
-    skip "gpu: no emulated device was built"
 fi
 
 # ---- commands of dlrm that end with no state: on small files of their names ----

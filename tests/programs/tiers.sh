@@ -17,16 +17,25 @@ if [ ! -x "$D" ]; then
 fi
 samples=5000
 [ -z "$SANITIZER" ] || samples=3000
-base="--synthetic $samples --rows 3000 --dim 16 --batch 64 --repro-shards 4 --seed 3"
+model="--dim 16 --batch 64 --repro-shards 4 --seed 3"
+base="$(given $samples 3000) --rows 3000 $model"
+keyed="$(given $samples 9000) --rows 9000 $model"
 tier="--tier $W/rows"
 
+# with OPTIONS: and the samples and model that they are of.
+with() {
+    case $1 in
+    --keys*) echo "$keyed $1" ;;
+    *) echo "$base $1" ;;
+    esac
+}
 # alike LABEL OPTIONS TIER-OPTIONS: the digest with a tier is that without.
 alike() {
     part || return
-    label=$1 options=$2
+    label=$1 options=$(with "$2")
     shift 2
-    whole=$(state_of $D $base $options)
-    same "$label" "$(state_of $D $base $options $tier "$@")" "$whole"
+    whole=$(state_of $D $options)
+    same "$label" "$(state_of $D $options $tier "$@")" "$whole"
 }
 alike "8M" "" --memory 8M
 alike "a small cache, threads" "" --memory 3M --threads 3
@@ -37,7 +46,7 @@ alike "no pipeline, rows of i8" "--rows-dtype i8 --optimizer adagrad" --memory 2
 alike "gradients that are kept" "--clip-norm 0.5 --micro-batches 2" --memory 3M --ranks 2
 alike "finite" "--check-finite --optimizer ftrl" --memory 4M
 alike "another model" "--model fm" --memory 3M --row-buckets 3
-keys="--keys --key-rows 800 --rows 9000"
+keys="--keys --key-rows 800"
 alike "keys" "$keys" --memory 2M
 alike "keys, threads" "$keys --admit 2 --bloom --evict lfu:20" --memory 2M --threads 3
 alike "keys of an age" "$keys --evict age:3" --memory 1800K
@@ -73,7 +82,7 @@ kills=6
 newest() { ls "$W/ckpt" 2>/dev/null | tail -1; }
 # killed MEMORY OPTIONS: the digest at the end is that of a whole run. MEMORY: kilobytes, at least.
 killed() {
-    memory=$1 options="$base $2" saves="--checkpoint $W/ckpt --every 5 --resume"
+    memory=$1 options=$(with "$2") saves="--checkpoint $W/ckpt --every 5 --resume"
     rm -rf "$W/ckpt" "$W/ckpt2"
     whole=$(state_of $D $options)
     for n in $(seq $kills); do
@@ -153,7 +162,7 @@ refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3
 refused "no tier" "--profile is of --tier" --profile "$W/p"
 refused "no profile" "--profile $W/none: cannot open" $tier --memory 8M --profile "$W/none"
-refused "other rows" "the profile has no table 'C1' of 3001 rows" $tier --memory 8M \
+refused "other rows" "the profile has no table '[^']*' of 3001 rows" $tier --memory 8M \
     --profile "$W/p" --rows 3001
 refused "counts of keys" "--keys does not go with --save-profile" --keys --save-profile "$W/q"
 refused "counts of ranks" "--save-profile counts on one rank" --ranks 2 --save-profile "$W/q"

@@ -10,7 +10,7 @@ W=$B/tmp/traces
 PYTHON=${PYTHON:-python3}
 rm -rf "$W"
 mkdir -p "$W"
-model="--synthetic 20000 --rows 2000 --batch 500 --repro-shards 4"
+model="$(given 20000 2000) --rows 2000 --batch 500 --repro-shards 4"
 plain=$(state_of "$B/dlrm" $model)
 gpt="--steps 3 --width 32 --context 32 --batch 4 --layers 2 --sample 0 --repro-shards 4"
 for run in "dlrm $model" "dlrm $model --ranks 2" "dlrm $model --ranks 4 --nodes 2 --plan rw" \

@@ -3,15 +3,14 @@
    The oracle is a neo_bags that sees the whole batch: pooled rows, weights and optimizer state of
    every plan must have its bits. */
 #include "neo_data.h"
-#include "inside.c" /* private names, too */
 #include "common.h"
 
 /* A part of this rank against the oracle's table, every tensor of it. */
 static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i,
-                       const neo__shard_part *part) {
-    for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        neo_tensor x = neo__bags_tensor(c->oracle, part->table, k),
-                   y = neo__bags_tensor(bags, i, k);
+                       const inside_part *part) {
+    neo_tensor x, y;
+    for (int k = 0; inside_tensor(c->oracle, part->table, k, &x) && inside_tensor(bags, i, k, &y);
+         k++) {
         int64_t dim = x.ndim == 2 ? x.shape[1] : 1, cols = y.ndim == 2 ? y.shape[1] : 1,
                 size = (int64_t)neo_dtype_size(x.dtype);
         int64_t first = cols < dim ? part->first_col : 0;
@@ -229,14 +228,9 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
     TRY(neo_shard_create(comm, plan, &shard));
     TRY(neo_shard_bytes(neo_comm_ctx(comm), plan, rank, &memory));
-    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
-    size_t groups =
-        shard->whole ? 0 : 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
-    if (shard->node)
-        groups +=
-            neo_comm_workspace_bytes(&group, shard->map->per_node, neo_comm_get_backend(comm)) +
-            neo_comm_workspace_bytes(&group, shard->map->nodes, neo_comm_get_backend(comm));
-    EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).bytes - before - groups ==
+    const inside_shard inside = inside_of_shard(shard);
+    EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).bytes - before -
+               inside_group_bytes(shard, comm, LEAVES) ==
            memory.weight_bytes + memory.state_bytes + memory.exchange_bytes +
                memory.workspace_bytes);
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
@@ -269,14 +263,14 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_shard_stats stats = neo_shard_get_stats(shard);
     EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).alloc_count == allocs + stats.grow_count);
     TRY(check_bytes(c, comm, &stats));
-    const neo__shard_map *map = shard->map;
-    for (int64_t p = map->part_begin[rank]; p < map->part_begin[rank + 1] && !shard->whole; p++)
-        check_part(c, rank, shard->bags, (int32_t)(p - map->part_begin[rank]), &map->parts[p]);
+    inside_part part;
+    for (int32_t i = 0; !inside.whole && inside_part_of(shard, i, &part); i++)
+        check_part(c, rank, inside.bags, i, &part);
     int32_t replica = 0;
-    for (int64_t i = 0; i < c->piece_count && !shard->whole; i++) {
+    for (int64_t i = 0; i < c->piece_count && !inside.whole; i++) {
         const neo_piece *p = &c->pieces[i];
-        neo__shard_part whole = {.table = p->table, .rows = p->rows, .cols = p->cols};
-        if (p->rank == NEO_EVERY_RANK) check_part(c, rank, shard->replicas, replica++, &whole);
+        const inside_part all = {.table = p->table, .rows = p->rows, .cols = p->cols};
+        if (p->rank == NEO_EVERY_RANK) check_part(c, rank, inside.replicas, replica++, &all);
     }
     for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
     neo_state *state;

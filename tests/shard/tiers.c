@@ -4,7 +4,7 @@
    histograms of how often production rows are used, rows in memory by use leave at most a fiftieth
    of the accesses to the file that whole tables leave in the same memory, or, where no choice of
    rows could, little more than the best choice. */
-#include "inside.c" /* private names, too */
+#include "inside.h"
 #include "neo_store.h"
 #include "test.h"
 #include "uses.h"
@@ -75,9 +75,14 @@ static int table_of(int64_t k) {
     return t;
 }
 static double uniform(void) { return ((double)test_random() + 0.5) / 2147483648.0; }
-/* A row of a Zipf law, whose most used rows lie scattered. */
+/* A row of a Zipf law, that of neo_zipf, whose most used rows lie scattered. What depends on rows
+   alone is kept: to make it takes longer than to draw. */
 static int64_t zipf_row(int64_t rows) {
-    return neo_zipf((float)uniform(), rows, 1.05f) * 7919 % rows;
+    static int64_t of;
+    static double most;
+    if (of != rows) of = rows, most = pow((double)rows + 1.0, -0.05) - 1.0;
+    const int64_t id = (int64_t)pow(1.0 + uniform() * most, -20.0) - 1;
+    return (id < rows ? id : rows - 1) * 7919 % rows;
 }
 
 /* ---- counts and files ---- */
@@ -162,13 +167,6 @@ typedef struct counted {
     double misses, predicted; /* ids whose rows were not in memory, over all */
     int64_t in_file[TABLES];  /* bytes; 0: the table is in memory as a whole */
 } counted;
-static size_t map_bytes(const neo_plan *plan) {
-    neo__shard_map *map = NULL;
-    CHECK_OK(neo__shard_map_create(m.ctx, plan, &map));
-    const size_t bytes = map ? map->bytes : 0;
-    neo__shard_map_destroy(map);
-    return bytes;
-}
 /* A plan, and bags whose tier shares memory as it says: forwards of `passes` batches, the last
    `watched` of them counted. draw: an id of a table. */
 static int reached;
@@ -188,7 +186,7 @@ static counted run_tier(neo_evict evict, int64_t memory, int known, int64_t (*dr
     for (int t = 0; t < m.bags.table_count; t++) {
         const neo_plan_tier x = neo_plan_tier_of(plan, t);
         const int64_t ids = m.offset[(t + 1) * m.batch] - m.offset[t * m.batch];
-        m.table[t].tier_share = plan->lines[t].share;
+        m.table[t].tier_share = inside_tier_share(plan, t);
         hits += x.hits * (double)ids / (double)m.bags.max_ids;
         CHECK(x.file_bytes ? x.rows < (double)m.table[t].rows : x.hits == 1.0);
         c.in_file[t] = x.file_bytes;
@@ -198,7 +196,7 @@ static counted run_tier(neo_evict evict, int64_t memory, int known, int64_t (*dr
     CHECK_OK(neo_bags_create(m.ctx, &m.bags, &bags));
     if (!bags) return c;
     const int64_t has = (int64_t)(neo_ctx_memory(m.ctx).bytes - before);
-    CHECK_INT(has + (int64_t)(sizeof(neo_shard) + map_bytes(plan)),
+    CHECK_INT(has + (int64_t)inside_shard_bytes(m.ctx, plan),
               rank.weight_bytes + rank.state_bytes + rank.buffer_bytes);
     CHECK(neo_tier_get_stats(m.tier).memory_bytes <= memory);
     int64_t width = m.dim * m.bags.table_count;
@@ -355,9 +353,9 @@ static void unused(void) {
         for (int t = 0; plan && t < 4; t++) {
             const neo_plan_tier x = neo_plan_tier_of(plan, t);
             CHECK(x.rows >= 1.0 && x.hits >= 0.0 && x.hits <= 1.0);
-            CHECK(plan->lines[t].share >= 1.0 && plan->lines[t].share <= 1e9);
+            CHECK(inside_tier_share(plan, t) >= 1.0 && inside_tier_share(plan, t) <= 1e9);
         }
-        if (plan && n == 1) CHECK(plan->lines[1].share > 100.0 * plan->lines[0].share);
+        if (plan && n == 1) CHECK(inside_tier_share(plan, 1) > 100.0 * inside_tier_share(plan, 0));
         neo_plan_destroy(plan);
         neo_tier_destroy(m.tier);
         model_free();
@@ -387,7 +385,7 @@ static void make_bins(void) {
             const double few = USE_SETS[set].of_ids[k] * USE_SETS[set].mean_use / (0.75 * (1 << k));
             const double each = k < 10 ? USE_SETS[set].of_rows[k] : few;
             rows += each * (double)USED[t];
-            bin_first[t][k + 1] = NEO__MAX((int64_t)rows, bin_first[t][k] + 1);
+            bin_first[t][k + 1] = (int64_t)fmax(rows, (double)bin_first[t][k] + 1.0);
         }
     }
 }
@@ -426,8 +424,8 @@ static double best_rows(int64_t memory) {
                 if (!placed[t][k] && use > best) best = use, rows = has, to[0] = t, to[1] = k;
             }
         placed[to[0]][to[1]] = 1;
-        ids += best * NEO__MAX(rows - left, 0.0);
-        left = NEO__MAX(left - rows, 0.0);
+        ids += best * fmax(rows - left, 0.0);
+        left = fmax(left - rows, 0.0);
     }
     for (int t = 0; t < TABLES; t++) all += USES[t];
     return ids / all;
@@ -445,7 +443,7 @@ static void rows_by_use(void) {
         count_profile(draw_bins, 1500);
         const int64_t memory = bytes * percent / 100;
         const counted c = run_tier(NEO_EVICT_LFU, memory, 1, draw_bins, 1800, 300);
-        const double whole = whole_tables(memory), times = whole / NEO__MAX(c.misses, 1e-9);
+        const double whole = whole_tables(memory), times = whole / fmax(c.misses, 1e-9);
         printf("  %d, memory of %d %% of the rows: ids in the file %.3f by whole tables, %.5f by "
                "rows (predicted %.5f): 1/%.0f; by the best rows %.5f\n", USE_SETS[set].year,
                percent, whole, c.misses, c.predicted, times, best_rows(memory));

@@ -5,7 +5,6 @@
    ids out of range, and what lies between the calls; and weights and state after the step must be
    those of a plan that does not ask for them. Bytes are counted anew from the plan and the data. */
 #include "neo_data.h"
-#include "inside.c" /* private names, too */
 #include "common.h"
 #include "meter.h"
 
@@ -80,6 +79,7 @@ static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, c
                             const Mine *next, int count) {
     Case *c = &g->c;
     int rank = neo_comm_rank(comm);
+    const inside_shard inside = inside_of_shard(shard);
     int64_t ids = m->offsets[m->n * c->set->features] - m->offsets[0];
     float *out = malloc(4 * (size_t)(m->n * c->width + 1)), *dw = malloc(4 * (size_t)(ids + 2));
     neo_tensor o = neo_tensor_2d(out, NEO_F32, m->n, c->width);
@@ -95,18 +95,18 @@ static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, c
         status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     for (int i = 0; i < 1 + g->twice && status == NEO_OK; i++) {
         int64_t before = 0;
-        if (count && !shard->whole) { /* pooled rows may still be leaving */
-            status = neo_comm_barrier(shard->rows, NULL);
-            before = all_to_all_bytes(shard->rows);
+        if (count && !inside.whole) { /* pooled rows may still be leaving */
+            status = neo_comm_barrier(inside.rows, NULL);
+            before = all_to_all_bytes(inside.rows);
         }
         for (int64_t k = 0; k < ids + 2; k++) dw[k] = 12345.0f;
         if (status == NEO_OK) status = neo_shard_weight_grad(shard, dw);
         if (status != NEO_OK) break;
         check_grads(g, s, m, rank, dw);
         EXPECT(dw[ids] == 12345.0f && dw[ids + 1] == 12345.0f);
-        int64_t sent = count && !shard->whole ? all_to_all_bytes(shard->rows) - before : 0;
+        int64_t sent = count && !inside.whole ? all_to_all_bytes(inside.rows) - before : 0;
         if (count) status = all_bytes(comm, &sent);
-        if (count) EXPECT(status != NEO_OK || sent == (shard->whole ? 0 : weight_bytes(c, s)));
+        if (count) EXPECT(status != NEO_OK || sent == (inside.whole ? 0 : weight_bytes(c, s)));
         if (status == NEO_OK && i == 0 && c->prefetch == 3 && next)
             status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     }
@@ -280,16 +280,13 @@ static neo_status beside(neo_comm *comm, void *user) {
             TRY(neo_shard_backward_end(shard[i], 0.05f));
             free(out);
             for (int r = 0; i && r < ranks; r++) {
-                const neo__shard_map *map = shard[i]->map;
-                int64_t flows = map->flow_begin[r + 1] - map->flow_begin[r];
-                if (mean && r != rank) more += 4 * m.n * flows;
+                if (mean && r != rank) more += 4 * m.n * inside_flows(shard[i], r);
             }
             mine_free(&m);
         }
-        ids[i] = all_to_all_bytes(shard[i]->ids), rows[i] = all_to_all_bytes(shard[i]->rows);
-        nodes[i] = shard[i]->node
-                       ? all_to_all_bytes(shard[i]->node) + all_to_all_bytes(shard[i]->cross)
-                       : 0;
+        const inside_shard inside = inside_of_shard(shard[i]);
+        ids[i] = all_to_all_bytes(inside.ids), rows[i] = all_to_all_bytes(inside.rows);
+        nodes[i] = inside.node ? all_to_all_bytes(inside.node) + all_to_all_bytes(inside.cross) : 0;
         TRY(check_digest(comm, shard[i], c->digest));
     }
     rows[1] -= rows[0];
@@ -448,7 +445,7 @@ static neo_status losing(neo_comm *comm, void *user) {
     if (status != NEO_OK) return status;
     if (rank == g->rank) {
         neo_fault kill = {NEO_FAULT_KILL, g->at, 0};
-        TRY(neo_comm_inject(shard->rows, kill));
+        TRY(neo_comm_inject(inside_of_shard(shard).rows, kill));
     }
     for (int s = 0; s < 2 && status == NEO_OK; s++) {
         Mine m;
