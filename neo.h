@@ -2058,11 +2058,18 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 #if defined(NEO_INFERENCE) /* for size, which is compiled sooner than for speed, too */
 #define NEO__COLD_BEGIN /* in one pragma: gcc ignores flags of another one behind a level */       \
     NEO__OFF(GCC push_options)                                                                     \
-    NEO__OFF(GCC optimize("Os", "no-tree-vrp", "no-tree-pre", "no-tree-pta", "no-tree-bit-ccp",    \
-                          "no-gcse", "no-dse", "no-ivopts", "no-ipa-cp", "no-ipa-sra",             \
-                          "no-ipa-icf", "no-schedule-insns2", "no-thread-jumps",                   \
-                          "no-tree-dominator-opts", "no-guess-branch-probability",                 \
-                          "no-expensive-optimizations", "no-code-hoisting"))
+    NEO__OFF(GCC optimize("Os,no-tree-vrp,no-tree-pre,no-tree-pta,no-tree-bit-ccp,no-gcse,no-dse," \
+                          "no-ivopts,no-ipa-cp,no-ipa-sra,no-ipa-icf,no-schedule-insns2,"          \
+                          "no-thread-jumps,no-tree-dominator-opts,no-guess-branch-probability,"    \
+                          "no-expensive-optimizations,no-code-hoisting,no-rerun-cse-after-loop,"   \
+                          "no-tree-sink,no-tree-reassoc,no-tree-slsr,no-tree-scev-cprop,"          \
+                          "no-tree-phiprop,no-tree-builtin-call-dce,no-tree-loop-optimize,"        \
+                          "no-tree-loop-im,no-ssa-backprop,no-store-merging,no-optimize-strlen,"   \
+                          "no-if-conversion,no-if-conversion2,no-cprop-registers,"                 \
+                          "no-split-wide-types,no-ipa-modref,no-ipa-pure-const,no-ipa-vrp,"        \
+                          "no-ipa-bit-cp,no-ipa-profile,no-ipa-reference,no-compare-elim,"         \
+                          "no-forward-propagate,no-move-loop-invariants,no-shrink-wrap,no-ree,"    \
+                          "no-tree-loop-distribute-patterns,no-tree-ch,no-tree-dse"))
 #else
 #define NEO__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O0\")")
 #endif
@@ -2079,22 +2086,22 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 #if defined(NEO__COLD) && !defined(__clang__)
 #define NEO__OFF(...) _Pragma(#__VA_ARGS__)
 #define NEO__FEW_PASSES                                                                            \
-    NEO__OFF(GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-dse"))  \
-    NEO__OFF(GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-tree-bit-ccp"))     \
-    NEO__OFF(GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-tree-pta"))                 \
-    NEO__OFF(GCC optimize("no-reorder-blocks-and-partition"))
+    NEO__OFF(GCC optimize("no-tree-vrp,no-tree-pre,no-code-hoisting,no-gcse,no-dse,"               \
+                          "no-schedule-insns2,no-rerun-cse-after-loop,no-tree-bit-ccp,no-ipa-cp,"  \
+                          "no-ipa-sra,no-ipa-icf,no-tree-pta,no-reorder-blocks-and-partition"))
 #else
 #define NEO__FEW_PASSES
 #endif
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
-    NEO__OFF(GCC push_options) NEO__FEW_PASSES NEO__OFF(GCC optimize("ira-region=one"))            \
-    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-vectorize"))       \
-    NEO__OFF(GCC optimize("no-tree-slp-vectorize"))
+    NEO__OFF(GCC push_options)                                                                     \
+    NEO__OFF(GCC optimize("ira-region=one,no-thread-jumps,no-tree-dominator-opts,"                 \
+                          "no-tree-vectorize,no-tree-slp-vectorize"))
 #define NEO__LEAN_END NEO__OFF(GCC pop_options)
 #define NEO__HOST_BEGIN                                                                            \
-    NEO__LEAN_BEGIN NEO__OFF(GCC optimize("O1", "no-ipa-pure-const", "no-ipa-modref"))             \
-    NEO__OFF(GCC optimize("no-tree-reassoc", "no-tree-sink", "no-cprop-registers"))
+    NEO__LEAN_BEGIN NEO__FEW_PASSES                                                                \
+    NEO__OFF(GCC optimize("O1,no-ipa-pure-const,no-ipa-modref,no-tree-reassoc,no-tree-sink,"       \
+                          "no-cprop-registers"))
 #define NEO__HOST_END NEO__LEAN_END
 #else
 #define NEO__LEAN_BEGIN
@@ -2106,8 +2113,8 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 #if defined(NEO__COLD) && !defined(__clang__) && defined(NEO_INFERENCE)
 #define NEO__SMALL_BEGIN                                                                           \
     NEO__OFF(GCC push_options)                                                                     \
-    NEO__OFF(GCC optimize("O1", "align-functions=1", "no-tree-ch",                                 \
-                          "no-guess-branch-probability"))
+    NEO__OFF(GCC optimize("O1,align-functions=1,no-tree-ch,no-guess-branch-probability,no-dse,"    \
+                          "no-tree-bit-ccp,no-tree-pta,no-code-hoisting,no-rerun-cse-after-loop"))
 #define NEO__SMALL_END NEO__OFF(GCC pop_options)
 #else
 #define NEO__SMALL_BEGIN
@@ -4165,15 +4172,23 @@ struct neo_device {
 /* Parts of <immintrin.h>: all of it is a tenth of the compile time. It may be included later: each
    part has its own guard. */
 #define _IMMINTRIN_H_INCLUDED
-#include <x86gprintrin.h>
 #include <smmintrin.h>
 #include <avxintrin.h>
 #include <avx2intrin.h>
-#include <avx512fintrin.h>
-#include <avx512dqintrin.h>
 #include <fmaintrin.h>
 #include <f16cintrin.h>
+#if defined(NEO_INFERENCE)
+#define NEO__FEW_512 1 /* see >>kernels */
+#else
+#include <avx512fintrin.h>
+#include <avx512dqintrin.h>
+#endif
 #undef _IMMINTRIN_H_INCLUDED
+#if !defined(_X86GPRINTRIN_H_INCLUDED)
+#define _X86GPRINTRIN_H_INCLUDED
+#include <bmiintrin.h>
+#undef _X86GPRINTRIN_H_INCLUDED
+#endif
 #else
 #include <immintrin.h>
 #endif
@@ -4183,7 +4198,9 @@ struct neo_device {
 #endif
 
 NEO_EXACT_BEGIN
+#if !defined(NEO_INFERENCE) /* whose pragmas name them, too: each flag costs at every function */
 NEO__FEW_PASSES
+#endif
 NEO__CALLS_BEGIN
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN

@@ -181,12 +181,46 @@ typedef int32_t NEO__FN(vs) __attribute__((vector_size(4 * NEO__W)));
 /* ---- by the instruction set ---- */
 #if NEO__PASS == NEO__PASS_AVX512 || NEO__PASS == NEO__PASS_AVX2
 #if NEO__PASS == NEO__PASS_AVX512
+#if defined(NEO__FEW_512) /* what products call of <avx512fintrin.h>, which takes long to read */
+#define NEO__MM(name) neo__512_##name
+typedef float __m512 __attribute__((vector_size(64), may_alias));
+typedef long long __m512i __attribute__((vector_size(64), may_alias));
+typedef double __m512d __attribute__((vector_size(64), may_alias));
+typedef unsigned short __mmask16;
+typedef short neo__512_halves __attribute__((vector_size(32)));
+NEO__KERNEL_INLINE NEO__VF neo__512_set1_ps(float x) {
+    const NEO__VF v = {x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+    return v;
+}
+#define NEO__512_ZERO (__extension__(NEO__VF){0.0f})
+#define NEO__512_NO_HALVES (__extension__(neo__512_halves){0})
+#define neo__512_fmadd_ps(a, b, c) __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4)
+#define neo__512_max_ps(a, b) __builtin_ia32_maxps512_mask(a, b, NEO__512_ZERO, -1, 4)
+#define neo__512_cmp_ps_mask(a, b, how) ((__mmask16)__builtin_ia32_cmpps512_mask(a, b, how, -1, 4))
+#define neo__512_maskz_loadu_ps(m, p) __builtin_ia32_loadups512_mask(p, NEO__512_ZERO, (short)(m))
+#define neo__512_mask_storeu_ps(p, m, v) __builtin_ia32_storeups512_mask(p, v, (short)(m))
+#define neo__512_stream_ps(p, v) __builtin_ia32_movntps512(p, v)
+#define neo__512_maskz_compress_epi32(m, v)                                                        \
+    __builtin_ia32_compresssi512_mask((NEO__VS)(v), (NEO__VS)NEO__512_ZERO, (short)(m))
+#define neo__512_cvtepi32_epi16(v)                                                                 \
+    __builtin_ia32_pmovdw512_mask((NEO__VS)(v), NEO__512_NO_HALVES, -1)
+#define neo__512_cvtepu16_epi32(v)                                                                 \
+    __builtin_ia32_pmovzxwd512_mask((neo__512_halves)(v), (NEO__VS)NEO__512_ZERO, -1)
+#define neo__512_castps128_ps512(v) __builtin_ia32_ps512_ps(v)
+#define neo__512_insertf32x4(a, b, at) __builtin_ia32_insertf32x4_mask(a, b, at, NEO__512_ZERO, -1)
+#define neo__512_castps_pd(v) ((__m512d)(v))
+#define neo__512_unpacklo_ps(a, b) __builtin_ia32_unpcklps512_mask(a, b, NEO__512_ZERO, -1)
+#define neo__512_unpackhi_ps(a, b) __builtin_ia32_unpckhps512_mask(a, b, NEO__512_ZERO, -1)
+#define neo__512_unpacklo_pd(a, b) __builtin_ia32_unpcklpd512_mask(a, b, (__m512d)NEO__512_ZERO, -1)
+#define neo__512_unpackhi_pd(a, b) __builtin_ia32_unpckhpd512_mask(a, b, (__m512d)NEO__512_ZERO, -1)
+#else
 #define NEO__MM(name) _mm512_##name
+#endif
 #define NEO__VM __mmask16
 #define NEO__PART __mmask16
 #define NEO__LANES(n) ((__mmask16)((1u << (n)) - 1u))
-#define NEO__LOADP(p, part) ((NEO__VF)_mm512_maskz_loadu_ps(part, p))
-#define NEO__STOREP(p, v, part) _mm512_mask_storeu_ps(p, part, v)
+#define NEO__LOADP(p, part) ((NEO__VF)NEO__MM(maskz_loadu_ps)(part, p))
+#define NEO__STOREP(p, v, part) NEO__MM(mask_storeu_ps)(p, part, v)
 #define NEO__SELECT(m, a, b) ((NEO__VF)_mm512_mask_blend_ps(m, b, a))
 #define NEO__SELECTI(m, a, b) ((NEO__VI)_mm512_mask_blend_epi32(m, (__m512i)(b), (__m512i)(a)))
 #define NEO__ANY(m) ((m) != 0)
@@ -225,13 +259,7 @@ NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
 #define NEO__MIN_(a, b) ((NEO__VF)NEO__MM(min_ps)(a, b))
 #define NEO__TO_I(v) ((NEO__VI)NEO__MM(cvtps_epi32)(v))
 NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
-#if NEO__PASS == NEO__PASS_AVX512
-    __m512 v = _mm512_loadu_ps(p);
-    __m256 a =
-        _mm256_add_ps(_mm512_castps512_ps256(v), (__m256)_mm512_extractf64x4_pd((__m512d)v, 1));
-#else
     __m256 a = _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
-#endif
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
@@ -381,8 +409,14 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(min)(NEO__VF a, NEO__VF b) {
    (x > -13), sin and cos 1.6 (|x| <= 2^14). Infinities, NaNs, signed zeros and denormals give what
    C's functions give (but sin(-0) is +0). */
 
+#undef NEO__KERNEL_MATH
+#if NEO__PASS == NEO__PASS_SCALAR && defined(NEO_INFERENCE) /* in little code */
+#define NEO__KERNEL_MATH NEO__UNUSED NEO__KERNEL_FAR
+#else
+#define NEO__KERNEL_MATH NEO__KERNEL_INLINE
+#endif
 /* c[0] + x (c[1] + ... + x c[count - 1]) by Horner's rule with fma; unrolled by the compiler. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vpoly)(NEO__VF x, const float *c, int count) {
+NEO__KERNEL_MATH NEO__VF NEO__FN(vpoly)(NEO__VF x, const float *c, int count) {
     NEO__VF p = NEO__SET(c[count - 1]);
     for (int i = count - 2; i >= 0; i--) p = NEO__FMA(p, x, NEO__SET(c[i]));
     return p;
@@ -399,7 +433,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vpow2i)(NEO__VI n) { return NEO__AS_F((n + 12
 
 /* e^x = 2^n e^r, |r| <= ln(2)/2, e^r = 1 + r + r^2 q(r). The factor 2^n is applied in two halves,
    the first exact, so results that are denormal round once. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
+NEO__KERNEL_MATH NEO__VF NEO__FN(vexp)(NEO__VF x) {
     static const float q[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558bp-5f, 0x1.12398ep-7f,
                                0x1.6a4d6p-10f};
     x = NEO__MIN_(NEO__SET(89.0f), x); /* e^89 overflows, e^-104 rounds to 0; a NaN stays */
@@ -463,13 +497,13 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
 }
 
 /* 1/(1 + e^-x), from e^-|x| so that neither end loses digits. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigmoid)(NEO__VF x) {
+NEO__KERNEL_MATH NEO__VF NEO__FN(vsigmoid)(NEO__VF x) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
     NEO__VF e = NEO__FN(vexp)(zero - NEO__FN(vabs)(x));
     return NEO__SELECT(NEO__LT(x, zero), e, one) / (one + e);
 }
 /* With x's sign: a + a^3 p(a^2) for a = |x| < 0.6, else 1 - 2/(e^2a + 1). */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh)(NEO__VF x) {
+NEO__KERNEL_MATH NEO__VF NEO__FN(vtanh)(NEO__VF x) {
     static const float p[5] = {-0x1.55553ep-2f, 0x1.1109bep-3f, -0x1.b89abap-5f, 0x1.54c3c2p-6f,
                                -0x1.828776p-8f};
     NEO__VF one = NEO__SET(1.0f), a = NEO__FN(vabs)(x), u = x * x;
@@ -481,7 +515,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh)(NEO__VF x) {
 /* The standard normal distribution function, and its density in *density. With a = |x| the upper
    tail is e^(-a^2/2) h(s), s = (a - 3)/(a + 3); a^2 is carried in two parts, or the exponential
    would lose its digits. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
+NEO__KERNEL_MATH NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
     static const float h[10] = {
         0x1.f1b89cp-4f, -0x1.a6b66cp-3f,  0x1.f8bad4p-4f,   -0x1.7a93eep-5f, 0x1.91d942p-8f,
         0x1.7c971p-9f,  -0x1.018346p-10f, -0x1.61deb4p-12f, 0x1.ddb3dcp-14f, 0x1.b2b944p-15f};
@@ -1677,6 +1711,7 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
             (void)b1;
         }
     }
+#if NEO__TRAINS
     if (pair) {
         for (int64_t k = t->right; k > 0; k--) {
             const NEO__VF b0 = NEO__LOAD(b);
@@ -1686,10 +1721,12 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
         }
         NEO__ROW_LIST(NEO__TILE_PAIR)
     }
-    for (int64_t i = 0; NEO__TRAINS && i < t->merges; i++) {
+    for (int64_t i = 0; i < t->merges; i++) {
         const float *merge = t->merge[-i];
         NEO__ROW_LIST(NEO__TILE_MERGE)
     }
+#endif
+    (void)pair;
     if (t->bias) {
         NEO__VF b0 = NEO__LOAD(t->bias + j), b1 = vecs > 1 ? NEO__LOAD(t->bias + j + NEO__W) : b0;
         NEO__ROW_LIST(NEO__TILE_BIAS)
@@ -1705,15 +1742,19 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
     do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs, 0);
     while (++panel < t->panels);
 }
+#define NEO__TILE_DEFINE(rows)                                                                     \
+    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }      \
+    NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
+NEO__TILE_SIZES(NEO__TILE_DEFINE)
+#if NEO__TRAINS
 NEO__KERNEL_INLINE void NEO__FN(tile_pair)(const neo__tile *t, const int rows) {
     for (int64_t j = 0; j < t->b_cols; j += NEO__W)
         NEO__FN(tile_panel)(t, t->b + j, j, rows, 1, 1);
 }
-#define NEO__TILE_DEFINE(rows)                                                                     \
-    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }      \
-    NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }      \
+#define NEO__PAIR_DEFINE(rows)                                                                     \
     NEO__KERNEL void NEO__FN(pair_##rows)(const neo__tile *t) { NEO__FN(tile_pair)(t, rows); }
-NEO__TILE_SIZES(NEO__TILE_DEFINE)
+NEO__TILE_SIZES(NEO__PAIR_DEFINE)
+#endif
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
 #define NEO__TILE2_NAME(rows) NEO__FN(tile2_##rows),
 #define NEO__PAIR_NAME(rows) NEO__TRAIN(NEO__FN(pair_##rows)),
@@ -1839,13 +1880,13 @@ NEO__KERNEL void NEO__FN(list)(uint16_t *at, const float *a, int64_t k, int64_t 
     for (int64_t i = 0; i < k; *ends++ = (uint16_t)(p - at)) {
         const int64_t end = NEO__MIN(i + depth, k);
 #if NEO__PASS == NEO__PASS_AVX512
-        const __m512i lane =
-            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const NEO__VS lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
         for (; i + NEO__W <= end; i += NEO__W) {
-            const __mmask16 some = _mm512_cmp_ps_mask(NEO__LOAD(a + i), _mm512_setzero_ps(), 4);
-            const __m512i places = _mm512_add_epi32(lane, _mm512_set1_epi32((int)i));
-            _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(
-                                    _mm512_maskz_compress_epi32(some, places)));
+            const __mmask16 some = NEO__MM(cmp_ps_mask)(NEO__LOAD(a + i), NEO__SET(0.0f), 4);
+            const __m512i places = (__m512i)(lane + (int32_t)i);
+            _mm256_storeu_si256((__m256i *)(void *)p,
+                                (__m256i)NEO__MM(cvtepi32_epi16)(
+                                    (__m512i)NEO__MM(maskz_compress_epi32)(some, places)));
             p += __builtin_popcount(some);
         }
 #endif
@@ -1895,10 +1936,10 @@ NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int6
 /* transpose4: out[i] holds element k + i of NEO__W rows. */
 #if NEO__PASS == NEO__PASS_AVX512
 NEO__KERNEL_INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k) {
-    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(row[0] + k));
-    v = _mm512_insertf32x4(v, _mm_loadu_ps(row[4] + k), 1);
-    v = _mm512_insertf32x4(v, _mm_loadu_ps(row[8] + k), 2);
-    return _mm512_insertf32x4(v, _mm_loadu_ps(row[12] + k), 3);
+    __m512 v = NEO__MM(castps128_ps512)(_mm_loadu_ps(row[0] + k));
+    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[4] + k), 1);
+    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[8] + k), 2);
+    return NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[12] + k), 3);
 }
 #elif NEO__PASS == NEO__PASS_AVX2
 NEO__KERNEL_INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
@@ -2135,6 +2176,22 @@ NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact_call *
 NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact_call *job, int64_t i) {
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
+#if NEO__PASS == NEO__PASS_SCALAR && defined(NEO_INFERENCE) /* the same sums in less code */
+NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_t sample,
+                                           float *panel) {
+    float *z = job->z + sample * job->z_row, *to = z + job->dim;
+    (void)panel;
+    NEO__FN(copy)(z, job->x + sample * job->x_row, job->dim);
+    for (int64_t i = 0; i <= job->features; i++)
+        for (int64_t j = 0; j < i + (job->diagonal != 0); j++) {
+            const float *a = NEO__FN(interact_row)(job, sample, i);
+            const float *b = NEO__FN(interact_row)(job, sample, j);
+            *to = 0.0f;
+            for (int64_t d = 0; d < job->dim; d++) *to = NEO__FMA(a[d], b[d], *to);
+            to++;
+        }
+}
+#else
 /* Let a tile fetch a line for each k, from line *at on, of the next sample's e, then its de. */
 NEO__KERNEL_INLINE void NEO__FN(interact_fetch)(const neo__interact_call *job, int64_t sample,
                                                 neo__tile *tile, int64_t *at) {
@@ -2202,6 +2259,7 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_
         }
     }
 }
+#endif
 
 #if NEO__TRAINS
 /* s[k * ld + i] = S(k, i0 + i) for all k, of a band of `cols` columns: S's rows are read as columns
@@ -2321,15 +2379,17 @@ NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *fr
             __m256i x, y;
             NEO__LOAD16(x, m0, (const uint16_t(*)[16])(low + j));
             NEO__LOAD16(y, m1, (const uint16_t(*)[16])(high + j));
-            const NEO__VI low_x = (NEO__VI)_mm512_cvtepu16_epi32(x);
-            NEO__VI pair = low_x | ((NEO__VI)_mm512_cvtepu16_epi32(y) << 16);
+            const NEO__VI low_x = (NEO__VI)NEO__MM(cvtepu16_epi32)(x);
+            NEO__VI pair = low_x | ((NEO__VI)NEO__MM(cvtepu16_epi32)(y) << 16);
             NEO__STORE(to + j, NEO__AS_F(pair));
         }
     }
 }
 NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t count,
                                         int chains) {
-    const __m512i order = _mm512_set4_epi32(0x0B0A0F0E, 0x09080D0C, 0x03020706, 0x01000504);
+    static const uint32_t four[4] = {0x01000504, 0x03020706, 0x09080D0C, 0x0B0A0F0E};
+    const NEO__VI order = {four[0], four[1], four[2], four[3], four[0], four[1], four[2], four[3],
+                           four[0], four[1], four[2], four[3], four[0], four[1], four[2], four[3]};
     for (int64_t k = 0; k < count; k += 32, to += 16) {
         const int64_t left = count - k;
         const uint32_t m = left >= 32 ? 0xFFFFFFFFu : ((uint32_t)1 << left) - 1;
