@@ -7763,10 +7763,10 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     NEO__APART(fn, 3, 0, {&dx, "dx"}, {&dw, "dw"}, {&dbias, "dbias"}, {&x, "x"}, {&w, "w"},
                {&dz, "dz"});
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
-    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, fn, &held, x, dz, dw, dbias));
-    if (!dx.data) return NEO_OK;
     const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
-    return NEO__RUN(ctx, fn, gemm, &call);
+    if (dx.data) NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+    /* Last: a device may join the sums for dbias with the next call. */
+    return dw.data || dbias.data ? neo__linear_grads(ctx, fn, &held, x, dz, dw, dbias) : NEO_OK;
 }
 #endif
 

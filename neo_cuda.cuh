@@ -592,14 +592,14 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    an address that no step changes (`block`), from which kernels bring them to their places. The
    pinned memory and the room that it is copied to are double.
 
-   To the host. Answers that can wait (neo__later) are copied to `answers` by kernels, come back in
-   one copy behind the graph, and go to the calls' functions when the host waits: in the next
-   neo_cuda_graph_end or in neo_cuda_graph_wait. An answer that is an error sets the first word of
-   `answers`, and kernels that write weights or states do nothing from there on. So does a norm that
-   clips and is not finite; the optimizer's kernels find its factor on the device. An answer that is
-   needed at once ends the graph there: the notes are launched and waited for, and the rest of the
-   step is one more graph. After an error counters on the host (steps of an optimizer) go back to
-   their values before the calls that had no effect.
+   To the host. Answers that can wait (neo__later) are copied to `answers` by the kernels that look
+   whether they are errors, come back in one copy behind the graph, and go to the calls' functions
+   when the host waits: in the next neo_cuda_graph_end or in neo_cuda_graph_wait. An answer that is
+   an error sets the first word of `answers`, and kernels that write weights or states do nothing
+   from there on. So does a norm that clips and is not finite; the optimizer's kernels find its
+   factor on the device. An answer that is needed at once ends the graph there: the notes are
+   launched and waited for, and the rest of the step is one more graph. After an error counters on
+   the host (steps of an optimizer) go back to their values before the calls that had no effect.
 
    A graph is launched behind the last one, and then the host waits for that last one's answers: the
    GPU has no pause between them. The word that says stop is cleared by the host alone, when it has
@@ -780,13 +780,14 @@ struct neo__graph_span {
 /* Work of one kernel on up to MOST spans that are apart. Its arguments are all that depends on how
    many there are. */
 template <class Part> struct neo__graph_parts {
-    enum { MOST = 8 };
+    enum { MOST = Part::MOST };
     Part part[MOST];
     int64_t end[MOST]; /* units, with all before */
     int64_t count;
     template <int W> __device__ void at(int64_t i) const {
         int k = 0;
-        while (i >= end[k]) k++;
+        for (int step = MOST / 2; step > 0; step /= 2)
+            if (k + step < count && i >= end[k + step - 1]) k += step;
         part[k].at(i - (k ? end[k - 1] : 0));
     }
 };
@@ -808,6 +809,7 @@ static neo_status neo__graph_join(neo__cuda *d, const Part &one, int64_t units, 
 }
 /* A copy in units of T and the rest in bytes, or a fill with the bytes of `value`. */
 template <class T> struct neo__graph_copy_part : neo__graph_span {
+    enum { MOST = 8 };
     uint32_t value, unused;
     __device__ void at(int64_t i) const {
         const int64_t at = i * (int64_t)sizeof(T), left = writes - at;
@@ -860,31 +862,51 @@ static neo_status neo__graph_send(neo__cuda *gpu, void *to, const void *from, si
 static int *neo__graph_stop(const neo__cuda *d) {
     return d->recording ? (int *)(void *)d->recording->answers : NULL;
 }
-/* Note an answer: the value that `bytes` at `from`, in device memory, have now is given to the
-   call's function when the step is over. `check` is launched before, with the word that says stop
-   behind its arguments: that word is one graph's, and the next does not run only if the answer is
-   of the first, too, so there is room for both or for none. */
-template <class... P, class... A>
+/* A call's last kernel, one warp: check(value..., the word that says stop), and its answer. */
+struct neo__graph_answer {
+    int *stop;        /* NULL where calls run at once */
+    const void *from; /* 8-byte words, */
+    void *to;         /* which are copied there; NULL: none are */
+    int64_t words;
+};
+template <auto check, class... P>
+static __global__ void neo__graph_check_kernel(const neo__graph_answer answer, P... value) {
+    if (threadIdx.x == 0) check(value..., answer.stop);
+    __syncwarp();
+    for (int64_t i = threadIdx.x; answer.to && i < answer.words; i += 32)
+        ((uint64_t *)answer.to)[i] = ((const uint64_t *)answer.from)[i];
+}
+template <auto check, class... P>
+static neo_status neo__graph_check(neo__cuda *gpu, const neo__graph_answer &answer,
+                                   const char *what, const P &...value) {
+    return neo__cuda_launch(gpu, what, neo__graph_check_kernel<check, P...>, {1, 32}, answer,
+                            value...);
+}
+/* Note an answer: the value that `bytes` at `from`, in device memory, have after `check` is given
+   to the call's function when the step is over. The word that says stop is one graph's, and the
+   next does not run only if the answer is of the first, too. */
+template <auto check, class... P>
 static neo_status neo__graph_later(neo__cuda *gpu, const void *from, size_t bytes,
-                                   const neo__later *later, const char *what, void (*check)(P...),
-                                   const A &...value) {
+                                   const neo__later *later, const char *what, const P &...value) {
     neo_cuda_graph *g = gpu->recording;
     const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
-    if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) == NEO_OK &&
+    NEO_ASSERT(bytes % sizeof(uint64_t) == 0);
+    if (neo__graph_room(g, 1, NEO__GRAPH_STOP_ARGUMENTS) == NEO_OK &&
         (g->side->due_count == NEO__GRAPH_DUES ||
          g->answer_bytes + room > NEO__GRAPH_ANSWER_BYTES ||
          g->side->job_bytes + job_room > NEO__GRAPH_JOB_BYTES))
         (void)neo__graph_launch(g);
     if (g->status != NEO_OK) return neo__graph_status(gpu);
-    NEO__TRY(neo__cuda_launch(gpu, what, check, {1, 1}, value..., neo__graph_stop(gpu)));
+    const neo__graph_answer answer = {neo__graph_stop(gpu), from, g->answers + g->answer_bytes,
+                                      (int64_t)(bytes / sizeof(uint64_t))};
+    NEO__TRY(neo__graph_check<check>(gpu, answer, what, value...));
     neo__graph_after(g, g->order.reads);
     g->order.stops[g->lane] = g->op_count;
     neo__graph_side *side = g->side;
     side->due[side->due_count++] = {later->fn, side->job_bytes, g->answer_bytes};
     memcpy(side->job + side->job_bytes, later->job, later->job_bytes);
-    void *to = g->answers + g->answer_bytes;
     side->job_bytes += job_room, g->answer_bytes += room;
-    return neo__graph_copy(gpu, to, from, 0, bytes);
+    return NEO_OK;
 }
 /* Counters go back to what they were when `dues` answers of the side were due. */
 static void neo__graph_uncount(neo__graph_side *side, int dues) {
@@ -2001,8 +2023,10 @@ struct neo__cuda_late_tree {
     neo__cuda_gemm_tree_job job;
     int64_t count; /* elements; 0: there is none */
     size_t bytes;
-    __device__ void run(int64_t thread, int64_t threads) const {
-        for (int64_t i = thread; i < count; i += threads) job.at<1>(i);
+    template <class Shared> __device__ void run(Shared &, int block, int blocks) const {
+        const int64_t first = (int64_t)block * NEO__CUDA_THREADS + threadIdx.x;
+        for (int64_t i = first; i < count; i += (int64_t)blocks * NEO__CUDA_THREADS)
+            job.at<1>(i);
     }
 };
 static neo_status neo__cuda_gemm_tree(neo__cuda *gpu, const neo__cuda_gemm_tree_job &job,
@@ -2501,10 +2525,9 @@ struct neo__cuda_columns_shared {
     int last;
 };
 /* The columns from `at` on that are a block's, for its leaves; `down`: which they are. */
-template <int KIND, bool DOT>
+template <int KIND, bool DOT, int AHEAD>
 NEO__GPU void neo__cuda_columns_leaves(const neo__cuda_columns &c, neo__cuda_columns_shared &s,
                                        int64_t at, int down) {
-    constexpr int AHEAD = DOT ? 16 : 32; /* rows whose numbers registers have room for */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     constexpr int SUMS = DOT || KIND == NEO__COLUMNS_PAIRS ? 2 : 1;
     const int64_t column = at + lane * (KIND == NEO__COLUMNS_PAIRS ? 2 : 1);
@@ -2540,20 +2563,15 @@ NEO__GPU bool neo__cuda_is_last(uint32_t *arrived, int blocks, int *last) {
     __threadfence();
     return *last;
 }
-template <int KIND, bool DOT, class Beside>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for all loads */
-    neo__cuda_columns_kernel(const neo__cuda_columns c, const Beside beside) {
-    __shared__ neo__cuda_columns_shared s;
+/* One of the blocks of the sums. AHEAD: rows whose numbers registers have room for. */
+template <int KIND, bool DOT, int AHEAD = DOT ? 16 : 32>
+NEO__GPU void neo__cuda_columns_block(const neo__cuda_columns &c, neo__cuda_columns_shared &s,
+                                      int block) {
     constexpr int WIDE = KIND == NEO__COLUMNS_PAIRS ? 64 : 32;
-    const int blocks = c.across * c.down, block = (int)blockIdx.x, across = block % c.across;
+    const int across = block % c.across;
     const int64_t first = WIDE * (int64_t)across, step = WIDE * (int64_t)c.across;
-    if (block >= blocks) {
-        beside.run((int64_t)(block - blocks) * NEO__CUDA_THREADS + threadIdx.x,
-                   (int64_t)((int)gridDim.x - blocks) * NEO__CUDA_THREADS);
-        return;
-    }
     for (int64_t at = first; at < c.cols; at += step)
-        neo__cuda_columns_leaves<KIND, DOT>(c, s, at, block / c.across);
+        neo__cuda_columns_leaves<KIND, DOT, AHEAD>(c, s, at, block / c.across);
     if (c.down == 1 || !neo__cuda_is_last(c.arrived + across, c.down, &s.last)) return;
     for (int64_t at = first; at < c.cols; at += step) {
         const int sum = (int)threadIdx.x / WIDE;
@@ -2564,21 +2582,33 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for 
         if (to && column < c.cols) to[column] = neo__cuda_tree<1>(c.down, part).v[0];
     }
 }
-/* How the sums are cut, a block having so `wide` columns, and the bytes of work memory that they
-   take. */
+template <int KIND, bool DOT, class Beside>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for all loads */
+    neo__cuda_columns_kernel(const neo__cuda_columns c, const Beside beside) {
+    __shared__ neo__cuda_columns_shared s;
+    const int blocks = c.across * c.down, block = (int)blockIdx.x;
+    if (block < blocks) neo__cuda_columns_block<KIND, DOT>(c, s, block);
+    else beside.run(s, block - blocks, (int)gridDim.x - blocks);
+}
+/* The bytes of work memory that the sums take. */
+static size_t neo__cuda_columns_bytes(const neo__cuda_columns *c) {
+    return c->down > 1 ? neo__cuda_up((size_t)c->down * 2 * (size_t)c->cols * sizeof(float), 16)
+                       : 0;
+}
+enum { NEO__COLUMN_COUNTERS = (NEO__CUDA_RESULT_BYTES - NEO__CUDA_ARRIVED_AT) / 4 };
+/* How the sums are cut, a block having so `wide` columns; and those bytes, 16 more at least. */
 static size_t neo__cuda_columns_cut(neo__cuda *gpu, neo__cuda_columns *c, int wide) {
-    const int64_t most = (NEO__CUDA_RESULT_BYTES - NEO__CUDA_ARRIVED_AT) / sizeof *c->arrived;
+    const int64_t most = NEO__COLUMN_COUNTERS;
     c->leaves = neo__cuda_pieces(gpu, c->leaves, 128);
     c->across = (int)NEO__MIN((c->cols + wide - 1) / wide, most);
     c->down = NEO__MAX((c->leaves.count + NEO__COLUMN_LEAVES - 1) / NEO__COLUMN_LEAVES, 1);
     c->arrived = (uint32_t *)(void *)(gpu->result + NEO__CUDA_ARRIVED_AT);
-    return c->down > 1 ? (size_t)c->down * 2 * (size_t)c->cols * sizeof(float) + 16 : 16;
+    return neo__cuda_columns_bytes(c) + 16;
 }
-/* The sums, at the end of the work memory, and `count` units of `lanes` threads beside them. */
+/* The sums, at the end of the work memory, and so many blocks beside them. */
 template <int KIND, bool DOT, class Beside>
 static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, size_t bytes,
-                                        const Beside &beside, int64_t count, int lanes) {
-    const unsigned more = count ? neo__cuda_blocks(gpu, count, NEO__CUDA_THREADS / lanes) : 0;
+                                        const Beside &beside, unsigned more) {
     c.sums = (float *)(void *)(gpu->work + neo__cuda_up(gpu->work_bytes - bytes, 16));
     return neo__cuda_launch(gpu, "column_sums", neo__cuda_columns_kernel<KIND, DOT, Beside>,
                             {(unsigned)(c.across * c.down) + more}, c, beside);
@@ -2602,7 +2632,8 @@ static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_c
         pairs            ? neo__cuda_columns_run<NEO__COLUMNS_PAIRS, false, neo__cuda_late_tree>
         : dbias->narrow  ? neo__cuda_columns_run<NEO__COLUMNS_BF16, false, neo__cuda_late_tree>
                          : neo__cuda_columns_run<NEO__COLUMNS_F32, false, neo__cuda_late_tree>;
-    return run(d, c, late.bytes, late, late.count, 1);
+    return run(d, c, late.bytes, late,
+               late.count ? neo__cuda_blocks(d, late.count, NEO__CUDA_THREADS) : 0);
 }
 
 /* ---- >>cuda-norm ----
@@ -2652,7 +2683,9 @@ template <bool BACK> struct neo__cuda_norm_rows {
     float *sum; /* NULL; or forward x, to which `more` is added first, backward dx is added to it */
     const float *more;
     uint16_t *narrow; /* NULL; or backward [rows][cols], the sum in bf16 */
-    __device__ void run(int64_t thread, int64_t threads) const {
+    __device__ void run(int block, int blocks) const {
+        const int64_t thread = (int64_t)block * NEO__CUDA_THREADS + threadIdx.x;
+        const int64_t threads = (int64_t)blocks * NEO__CUDA_THREADS;
         const int first = (int)threadIdx.x % 16 + ((int)threadIdx.x & 16) * 16;
         const int lanes = neo__cuda_norm_lanes(c), each = c.centered ? 2 : 1;
         if (lanes == 16)
@@ -2744,16 +2777,38 @@ template <bool BACK> struct neo__cuda_norm_rows {
 template <bool BACK>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
     neo__cuda_norm_kernel(const neo__cuda_norm_rows<BACK> job) {
-    job.run((int64_t)blockIdx.x * blockDim.x + threadIdx.x, (int64_t)gridDim.x * blockDim.x);
+    job.run((int)blockIdx.x, (int)gridDim.x);
 }
-/* Rows at p, of numbers of `size` bytes, share no memory with what the call reads or writes, but
-   for its x or dx at `but`. */
-static bool neo__cuda_norm_apart(const neo__norm_call *c, const void *p, int64_t p_row,
-                                 const float *but, int64_t size = 4) {
-    const auto span = [](const void *q, int64_t rows, int64_t row, int64_t cols, int64_t each) {
-        const int64_t bytes = q ? ((rows - 1) * row + cols) * each : 0;
-        return neo__graph_span{NULL, (char *)(uintptr_t)q, 0, bytes};
-    };
+/* A norm's backward, and gradients of biases that go with it: sums that were noted before. */
+enum { NEO__NORM_SUMS = 2 };
+struct neo__cuda_norm_with {
+    neo__cuda_norm_rows<true> rows;
+    neo__cuda_columns sums[NEO__NORM_SUMS];
+    int count;
+};
+template <int KIND> struct neo__cuda_norm_beside : neo__cuda_norm_with {
+    __device__ void run(neo__cuda_columns_shared &s, int block, int blocks) const {
+        NEO__NO_UNROLL for (int i = 0; i < count; i++) {
+            const int of_sum = sums[i].across * sums[i].down;
+            if (block < of_sum) {
+                neo__cuda_columns_block<KIND, false, 16>(sums[i], s, block); /* 32 would spill */
+                return;
+            }
+            block -= of_sum, blocks -= of_sum;
+        }
+        rows.run(block, blocks);
+    }
+};
+/* Rows of numbers of `size` bytes, as memory that is written. */
+static neo__graph_span neo__cuda_rows_span(const void *p, int64_t rows, int64_t row, int64_t cols,
+                                           int64_t size = 4) {
+    const int64_t bytes = p && rows > 0 ? ((rows - 1) * row + cols) * size : 0;
+    return {NULL, (char *)(uintptr_t)p, 0, bytes};
+}
+/* The span shares no memory with what the call reads or writes, but for its x or dx at `but`. */
+static bool neo__cuda_norm_apart(const neo__norm_call *c, const neo__graph_span &p,
+                                 const float *but) {
+    const auto span = neo__cuda_rows_span;
     const int64_t stats = c->centered ? 2 : 1, y_bytes = c->narrow_y ? 2 : 4;
     const neo__graph_span with[] = {
         span(c->x == but ? NULL : c->x, c->rows, c->x_row, c->cols, 4),
@@ -2766,8 +2821,13 @@ static bool neo__cuda_norm_apart(const neo__norm_call *c, const void *p, int64_t
         span(c->bias, 1, 0, c->cols, 4),
         span(c->dbias, 1, 0, c->cols, 4)};
     for (const neo__graph_span &one : with)
-        if (!span(p, c->rows, p_row, c->cols, size).apart(one)) return false;
+        if (!p.apart(one)) return false;
     return true;
+}
+/* Memory that a sum of columns of numbers of `size` bytes reads. */
+static neo__graph_span neo__cuda_columns_span(const neo__cuda_columns &c, int64_t size) {
+    return neo__cuda_rows_span(c.dy, neo__leaf_row(&c.leaves, c.leaves.count), c.dy_row, c.cols,
+                               size);
 }
 /* The sum x += y of `count` elements that was noted last goes with the norm of x. */
 static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows<false> *job) {
@@ -2780,39 +2840,93 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows<false> *job) 
     neo__graph_argument(d, op, 0, &add, sizeof add);
     neo__graph_argument(d, op, 1, &count, sizeof count);
     if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols ||
-        !neo__cuda_norm_apart(&job->c, add.x, job->c.cols, add.x) ||
-        !neo__cuda_norm_apart(&job->c, add.y, job->c.cols, add.x))
+        !neo__cuda_norm_apart(&job->c, neo__cuda_rows_span(add.x, 1, 0, count), add.x) ||
+        !neo__cuda_norm_apart(&job->c, neo__cuda_rows_span(add.y, 1, 0, count), add.x))
         return;
     job->sum = add.x, job->more = add.y;
     neo__graph_drop_last(d);
 }
+/* The note is a norm's backward: in *with; *size: bytes of a number that its sums add, or 0. */
+static bool neo__cuda_norm_noted(neo__cuda *gpu, const neo__cuda_op *op, neo__cuda_norm_with *with,
+                                 int *size) {
+    const auto is = [op](auto kernel) { return op && op->kernel == (const void *)kernel; };
+    typedef neo__cuda_norm_beside<NEO__COLUMNS_F32> wide;
+    typedef neo__cuda_norm_beside<NEO__COLUMNS_PAIRS> pairs;
+    with->count = 0;
+    *size = is(neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, wide>)    ? 4
+            : is(neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, pairs>) ? 2
+                                                                          : 0;
+    if (*size) neo__graph_argument(gpu, op, 1, with, sizeof *with);
+    else if (!is(neo__cuda_norm_kernel<true>)) return false;
+    else neo__graph_argument(gpu, op, 0, &with->rows, sizeof with->rows);
+    return true;
+}
 /* x += y, where y is the dx that was noted last; or, y NULL, `narrow` becomes the bf16 of x, such a
    sum: 1 if that note does it. */
-static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t count,
+static int neo__cuda_norm_before(neo__cuda *gpu, float *x, const float *y, int64_t count,
                                  uint16_t *narrow) {
-    const neo__cuda_op *op = neo__graph_last(d);
-    const auto beside = neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, neo__cuda_norm_rows<true>>;
-    const int both = op && op->kernel == (const void *)beside;
-    if (!op || (!both && op->kernel != (const void *)neo__cuda_norm_kernel<true>)) return 0;
-    neo__cuda_norm_rows<true> job;
-    neo__graph_argument(d, op, both, &job, sizeof job);
-    const neo__norm_call *c = &job.c;
-    if (count != c->rows * c->cols) return 0;
+    const neo__cuda_op *op = neo__graph_last(gpu);
+    neo__cuda_norm_with with;
+    int size;
+    if (!neo__cuda_norm_noted(gpu, op, &with, &size)) return 0;
+    neo__cuda_norm_rows<true> *const job = &with.rows;
+    const neo__norm_call *c = &job->c;
+    const neo__graph_span from = neo__cuda_rows_span(x, 1, 0, count);
+    const neo__graph_span to = narrow ? neo__cuda_rows_span(narrow, 1, 0, count, 2) : from;
+    if (count != c->rows * c->cols || !neo__cuda_norm_apart(c, to, narrow ? NULL : y)) return 0;
+    for (int i = 0; i < with.count; i++)
+        if (!to.apart(neo__cuda_columns_span(with.sums[i], size)) ||
+            !to.apart(neo__cuda_rows_span(with.sums[i].sum, 1, 0, with.sums[i].cols)))
+            return 0;
     if (narrow) {
-        const neo__graph_span from = {NULL, (char *)x, 0, 4 * count};
-        const neo__graph_span to = {NULL, (char *)narrow, 0, 2 * count};
-        if (job.sum != x || job.narrow || !from.apart(to) ||
-            !neo__cuda_norm_apart(c, narrow, c->cols, NULL, 2))
-            return 0;
-        job.narrow = narrow;
+        if (job->sum != x || job->narrow || !from.apart(to)) return 0;
+        job->narrow = narrow;
     } else {
-        if (job.sum || c->dx != y || c->dx_row != c->cols || x == y ||
-            !neo__cuda_norm_apart(c, x, c->cols, y))
-            return 0;
-        job.sum = x;
+        if (job->sum || c->dx != y || c->dx_row != c->cols || x == y) return 0;
+        job->sum = x;
     }
-    memcpy(d->recording->arguments + op->at + op->argument[both], &job, sizeof job);
+    memcpy(gpu->recording->arguments + op->at + op->argument[size ? 1 : 0], job, sizeof *job);
     return 1;
+}
+/* The notes of `kernel` before a norm's backward go with it where they are sums of columns and
+   nothing else, and where neither writes what the other reads or writes. */
+static void neo__cuda_norm_take(neo__cuda *gpu, const neo__cuda_columns *own, const void *kernel,
+                                int64_t size, neo__cuda_norm_with *with) {
+    for (int counters = own->across; with->count < NEO__NORM_SUMS;) {
+        const neo__cuda_op *op = neo__graph_last(gpu);
+        neo__cuda_columns c;
+        neo__cuda_late_tree late;
+        if (!op || op->kernel != kernel) return;
+        neo__graph_argument(gpu, op, 0, &c, sizeof c);
+        neo__graph_argument(gpu, op, 1, &late, sizeof late);
+        if (late.count || counters + c.across > NEO__COLUMN_COUNTERS ||
+            !neo__cuda_norm_apart(&with->rows.c, neo__cuda_columns_span(c, size), NULL) ||
+            !neo__cuda_norm_apart(&with->rows.c, neo__cuda_rows_span(c.sum, 1, 0, c.cols), NULL))
+            return;
+        c.arrived = own->arrived + counters;
+        counters += c.across;
+        with->sums[with->count++] = c;
+        neo__graph_drop_last(gpu);
+    }
+}
+/* The sums for a norm's weights, its rows, and what goes with them. */
+template <int KIND>
+static neo_status neo__cuda_norm_back(neo__cuda *gpu, const neo__cuda_columns *own,
+                                      const neo__cuda_norm_rows<true> &rows, unsigned blocks) {
+    const auto alone = neo__cuda_columns_kernel<KIND, false, neo__cuda_late_tree>;
+    NEO__ZERO(neo__cuda_norm_beside<KIND>, with);
+    with.rows = rows;
+    neo__cuda_norm_take(gpu, own, (const void *)alone, KIND == NEO__COLUMNS_F32 ? 4 : 2, &with);
+    size_t bytes = neo__cuda_columns_bytes(own) + 16;
+    for (int i = 0; i < with.count; i++) bytes += neo__cuda_columns_bytes(&with.sums[i]);
+    NEO__TRY(neo__cuda_reserve(gpu, bytes));
+    char *at = gpu->work + neo__cuda_up(gpu->work_bytes - bytes, 16) + neo__cuda_columns_bytes(own);
+    for (int i = 0; i < with.count; i++) {
+        with.sums[i].sums = (float *)(void *)at;
+        at += neo__cuda_columns_bytes(&with.sums[i]);
+        blocks += (unsigned)(with.sums[i].across * with.sums[i].down);
+    }
+    return neo__cuda_columns_run<NEO__COLUMNS_F32, true>(gpu, *own, bytes, with, blocks);
 }
 static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     const int lanes = neo__cuda_norm_lanes(*call);
@@ -2826,14 +2940,20 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     if (call->dweight || call->dbias) {
         NEO__ZERO(neo__cuda_columns, c);
         float *const dx = call->dx;
-        const bool beside = rows > 0 && neo__cuda_norm_apart(call, dx, call->dx_row, dx);
+        const bool beside =
+            rows > 0 && neo__cuda_norm_apart(
+                            call, neo__cuda_rows_span(dx, rows, call->dx_row, call->cols), dx);
+        const unsigned blocks =
+            beside ? neo__cuda_blocks(d, rows, NEO__CUDA_THREADS / lanes) : 0;
+        const neo__cuda_op *op = neo__graph_last(d);
         c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
         c.stats = call->stats, c.centered = call->centered;
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
-        const size_t bytes = neo__cuda_columns_cut(d, &c, 32);
-        NEO__TRY(neo__cuda_reserve(d, bytes));
-        NEO__TRY((neo__cuda_columns_run<NEO__COLUMNS_F32, true>(d, c, bytes, job, beside ? rows : 0,
-                                                             lanes)));
+        (void)neo__cuda_columns_cut(d, &c, 32);
+        const auto pairs = neo__cuda_columns_kernel<NEO__COLUMNS_PAIRS, false, neo__cuda_late_tree>;
+        NEO__TRY(op && op->kernel == (const void *)pairs
+                     ? neo__cuda_norm_back<NEO__COLUMNS_PAIRS>(d, &c, job, blocks)
+                     : neo__cuda_norm_back<NEO__COLUMNS_F32>(d, &c, job, blocks));
         if (beside) return NEO_OK; /* else dx comes after them: it may be dy */
     }
     return neo__cuda_run(d, "norm", neo__cuda_norm_kernel<true>, rows, lanes, job);
@@ -2848,8 +2968,10 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
 typedef unsigned long long neo__cuda_word; /* what atomics of 64 bits take */
 #define NEO__CUDA_NONE (~(neo__cuda_word)0)
 
+/* Checks ids; key: also writes what a sort takes, and no first position of any row. */
 static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_t *key,
-                                            uint32_t *position, neo__cuda_word *bad) {
+                                            uint32_t *position, int32_t *first,
+                                            neo__cuda_word *bad) {
     NEO__CUDA_EACH(i, c.count, 1) {
         const int64_t id = neo__jagged_id(c.ids, c.is_i32, i);
         if (id < 0 || id >= c.rows) atomicMin(bad, (neo__cuda_word)i);
@@ -2857,23 +2979,30 @@ static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_
         key[i] = (uint32_t)id;
         position[i] = (uint32_t)i;
     }
+    if (key) NEO__CUDA_EACH(row, c.rows, 1) first[row] = -1;
 }
 
 /* Keep the id that is outside, which may be written over before the host sees it, and stop the
    recorded step. */
-static __global__ void neo__cuda_ids_stop_kernel(const neo__embedding_call c,
-                                                 neo__embedding_found *found, int *stop) {
+NEO__GPU void neo__cuda_ids_stop(const neo__embedding_call &c, neo__embedding_found *found,
+                                 int *stop) {
     if (found->bad == NEO__CUDA_NONE) return;
     found->id = neo__jagged_id(c.ids, c.is_i32, (int64_t)found->bad);
     if (stop) *stop = 1;
 }
+/* The rows; `checks`: ids are checked here, in a recorded step: its error leaves anything. */
 template <int W>
-static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
-                                                  const neo__cuda_word *bad) {
-    if (*bad != NEO__CUDA_NONE) return;
+static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c, int checks,
+                                                  neo__cuda_word *bad) {
+    if (!checks && *bad != NEO__CUDA_NONE) return;
     const int lane = (int)threadIdx.x % 32;
     NEO__CUDA_EACH(i, c.count, 32) {
-        const float *from = c.from + neo__jagged_id(c.ids, c.is_i32, i) * c.from_row;
+        const int64_t id = neo__jagged_id(c.ids, c.is_i32, i);
+        if (checks && (id < 0 || id >= c.rows)) {
+            if (lane == 0) atomicMin(bad, (neo__cuda_word)i);
+            continue;
+        }
+        const float *from = c.from + id * c.from_row;
         for (int64_t j = lane * W; j < c.dim; j += 32 * W)
             neo__cuda_store<W>(c.to + i * c.to_row + j, neo__cuda_load<W>(from + j));
     }
@@ -3030,10 +3159,9 @@ static neo_status neo__cuda_embedding_back(neo__cuda *gpu, const neo__embedding_
     if (c->count > 0) {
         int32_t *first;
         NEO__TRY(neo__cuda_sort_plan(gpu, c, &s, &first));
-        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, s.keys,
-                               s.values, bad));
+        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel,
+                               NEO__MAX(c->count, c->rows), 1, *c, s.keys, s.values, first, bad));
         NEO__TRY(neo__cuda_do(gpu, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
-        NEO__TRY(neo__cuda_fill(gpu, first, 0xFF, (size_t)c->rows * sizeof *first));
         found.key = s.sorted_keys, found.position = s.sorted_values, found.first = first;
         NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_firsts_kernel, c->count, 1, found.key,
                                c->count, first, found.bad));
@@ -3056,16 +3184,17 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
     if (call->backward) {
         NEO__TRY(neo__cuda_embedding_back(gpu, &c, bad));
     } else {
-        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, c.count, 1, c, nullptr,
-                               nullptr, bad));
-        NEO__TRY(neo__cuda_run(gpu, "embedding", kernel, c.count, 32, c, bad));
+        const int checks = gpu->recording && call->later.fn;
+        if (!checks)
+            NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, c.count, 1, c, nullptr,
+                                   nullptr, nullptr, bad));
+        NEO__TRY(neo__cuda_run(gpu, "embedding", kernel, c.count, 32, c, checks, bad));
     }
     if (gpu->recording && call->later.fn)
-        return neo__graph_later(gpu, found, sizeof *found, &call->later, "embedding",
-                                neo__cuda_ids_stop_kernel, c, found);
+        return neo__graph_later<neo__cuda_ids_stop>(gpu, found, sizeof *found, &call->later,
+                                                    "embedding", c, found);
     if (!call->later.fn) return NEO_OK;
-    NEO__TRY(neo__cuda_launch(gpu, "embedding", neo__cuda_ids_stop_kernel, {1, 1}, c, found,
-                              nullptr));
+    NEO__TRY(neo__graph_check<neo__cuda_ids_stop>(gpu, {}, "embedding", c, found));
     NEO__TRY(neo__cuda_answer(gpu, found, sizeof *found));
     return neo__later_now(&call->later, gpu->answer);
 }
@@ -3531,14 +3660,51 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
 }
 
 /* The sum of a b over n columns, a multiple of 4, by the four lanes that share a row. */
-NEO__GPU float neo__cuda_quad_dot(const float *a, const float *b, int n, bool narrow) {
+template <bool NARROW> NEO__GPU float neo__cuda_quad_dot(const float *a, const float *b, int n) {
     float sum = 0.0f;
     NEO__NO_UNROLL for (int at = (int)threadIdx.x % 4 * 4; at < n; at += 16) {
-        const neo__floats<4> u = neo__cuda_wide_load<4>(a, at, narrow);
-        const neo__floats<4> w = neo__cuda_wide_load<4>(b, at, narrow);
+        const neo__floats<4> u = neo__cuda_wide_load<4>(a, at, NARROW);
+        const neo__floats<4> w = neo__cuda_wide_load<4>(b, at, NARROW);
         NEO__UNROLL for (int e = 0; e < 4; e++) sum += u.v[e] * w.v[e];
     }
     return neo__cuda_row_sum(sum);
+}
+/* 16 rows and N columns: scores p become P, products ds of dy and v become dS. `from` and `row`
+   are the first column and the lane's first row; edge: not all of them see each other. What a query
+   knows of itself, its lse and its delta, is of_query[column] if columns are queries, else the
+   lane's. */
+template <int N, bool OF_KEYS>
+NEO__GPU void neo__cuda_slopes_bf16(float (&p)[N / 8][4], float (&ds)[N / 8][4],
+                                    const float2 *of_query, const float2 (&own)[2], int from,
+                                    int row, int length, bool causal, bool edge) {
+    const int first = (int)threadIdx.x % 4 * 2;
+    NEO__UNROLL for (int n = 0; n < N / 8; n++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) {
+            const int col = 8 * n + first + i % 2, ahead = from + col - row - i / 2 * 8;
+            const float2 query = OF_KEYS ? of_query[col] : own[i / 2];
+            p[n][i] = neo__cuda_exp2(p[n][i] - query.x);
+            if (edge &&
+                (from + col >= length || (causal && (OF_KEYS ? ahead < 0 : ahead > 0))))
+                p[n][i] = 0.0f;
+            ds[n][i] = p[n][i] * (ds[n][i] - query.y);
+        }
+}
+/* Lse of a lane's two queries, from `row` on, and delta, the sum of dy y, which goes to memory,
+   too. */
+template <bool NARROW>
+NEO__GPU void neo__cuda_query_deltas(const neo__attention_call &call, const neo__cuda_head &head,
+                                     int row, float *delta, float2 (&own)[2]) {
+    const int64_t column = head.head * call.dim;
+    const float *const y = neo__cuda_number<NARROW>(call.y, head.row0 * call.y_row + column);
+    const float *const dy = neo__cuda_number<NARROW>(call.dy, head.row0 * call.dy_row + column);
+    for (int r = 0; r < 2; r++) {
+        const int i = row + 8 * r, in = i < (int)call.length ? (int)call.dim : 0;
+        const int64_t at = head.row0 + i;
+        own[r].y = neo__cuda_quad_dot<NARROW>(neo__cuda_number<NARROW>(dy, i * call.dy_row),
+                                              neo__cuda_number<NARROW>(y, i * call.y_row), in);
+        own[r].x = in ? call.lse[at * call.lse_row + head.head] * NEO__LOG2_E : 0.0f;
+        if (threadIdx.x % 4 == 0 && in) delta[at * call.heads + head.head] = own[r].y;
+    }
 }
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
 template <int D, bool OF_KEYS, bool NARROW>
@@ -3571,19 +3737,12 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     constexpr bool Y_NARROW = NARROW && OF_KEYS, OWN_NARROW = NARROW && !OF_KEYS;
     const float *y = neo__cuda_number<Y_NARROW>(OF_KEYS ? dy : c.v + v_at, (int64_t)begin * y_row);
     const float *const lse_at = c.lse + h.row0 * c.lse_row + h.head;
-    float *const delta_at = delta + h.row0 * c.heads + h.head;
+    const float *const delta_at = delta + h.row0 * c.heads + h.head;
     uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
-    float row_lse[2], row_delta[2], dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
+    float dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
+    float2 of_own[2]; /* of_query of the lane's rows */
     if constexpr (!OF_KEYS) {
-        const float *y_out = neo__cuda_number<NARROW>(c.y, h.row0 * c.y_row + column);
-        for (int r = 0; r < 2; r++) {
-            const int i = row + 8 * r, in = i < length ? dim : 0;
-            row_delta[r] = neo__cuda_quad_dot(neo__cuda_number<NARROW>(dy, i * c.dy_row),
-                                              neo__cuda_number<NARROW>(y_out, i * c.y_row), in,
-                                              NARROW);
-            row_lse[r] = in ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
-            if (lane % 4 == 0 && in) delta_at[i * c.heads] = row_delta[r];
-        }
+        neo__cuda_query_deltas<NARROW>(c, h, row, delta, of_own);
         if (!c.dq) return;
     }
     if constexpr (SHARED) {
@@ -3621,18 +3780,8 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         if (later < end) bring_x(later, side ^ 1), next_y.load(y, y_row, end - later, dim);
         if (met) {
             neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
-            NEO__UNROLL for (int n = 0; n < N / 8; n++)
-                NEO__UNROLL for (int i = 0; i < 4; i++) {
-                    const int col = 8 * n + lane % 4 * 2 + i % 2;
-                    const int ahead = from + col - row - i / 2 * 8;
-                    const float lse = OF_KEYS ? of_query[side][col].x : row_lse[i / 2];
-                    const float off = OF_KEYS ? of_query[side][col].y : row_delta[i / 2];
-                    p[n][i] = neo__cuda_exp2(p[n][i] - lse);
-                    if (edge && (from + col >= length ||
-                                 (c.causal && (OF_KEYS ? ahead < 0 : ahead > 0))))
-                        p[n][i] = 0.0f;
-                    ds[n][i] = p[n][i] * (ds[n][i] - off);
-                }
+            neo__cuda_slopes_bf16<N, OF_KEYS>(p, ds, of_query[side], of_own, from, row, length,
+                                              c.causal, edge);
             neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
             if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
         }
@@ -3925,8 +4074,7 @@ static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda
 }
 /* Keep the number that is outside, which may be written over before the host sees it, and stop the
    recorded step. */
-static __global__ void neo__cuda_loss_stop_kernel(const neo__loss_call c, neo__cuda_loss_result *r,
-                                                  int *stop) {
+NEO__GPU void neo__cuda_loss_stop(const neo__loss_call &c, neo__cuda_loss_result *r, int *stop) {
     const int what = r->bad[0] == NEO__CUDA_NONE;
     if (r->bad[what] == NEO__CUDA_NONE) return;
     const int64_t at = (int64_t)r->bad[what];
@@ -4068,9 +4216,8 @@ static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
                                   {neo__cuda_blocks(gpu, call->rows, 1)}, c, r));
     else NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r));
     if (gpu->recording && call->later.fn)
-        return neo__graph_later(gpu, r, sizeof *r, &call->later, "loss", neo__cuda_loss_stop_kernel,
-                                c, r);
-    NEO__TRY(neo__cuda_launch(gpu, "loss", neo__cuda_loss_stop_kernel, {1, 1}, c, r, nullptr));
+        return neo__graph_later<neo__cuda_loss_stop>(gpu, r, sizeof *r, &call->later, "loss", c, r);
+    NEO__TRY(neo__graph_check<neo__cuda_loss_stop>(gpu, {}, "loss", c, r));
     NEO__TRY(neo__cuda_answer(gpu, r, sizeof *r));
     return neo__later_now(&call->later, gpu->answer);
 }
@@ -4156,6 +4303,7 @@ struct neo__cuda_convert_job {
 };
 /* f32 to bf16 by rows, as operands of products are made: a thread stores 16 bytes at once. */
 struct neo__cuda_narrow_part : neo__graph_span {
+    enum { MOST = 32 };
     int64_t from_row, to_row, cols;
     uint32_t pieces; /* of a row, of 8 numbers; the last may be shorter */
     int wide;        /* rows of `from` are at multiples of 16 bytes */
@@ -4400,8 +4548,8 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
 }
-static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *clip, neo__optim_pass pass,
-                                             float clip_norm, int *stop) {
+NEO__GPU void neo__cuda_clip_found(neo__cuda_clip *clip, neo__optim_pass pass, float clip_norm,
+                                   int *stop) {
     neo_exact sum;
     double norm;
     memcpy(&sum, clip->sum, sizeof sum);
@@ -4462,8 +4610,9 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
     NEO__TRY(neo__cuda_optim_launch(gpu, call, &job));
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
     if (gpu->recording && call->later.fn)
-        return neo__graph_later(gpu, &clip->found, sizeof clip->found, &call->later, "optim",
-                                neo__cuda_clip_kernel, clip, call->pass, call->clip_norm);
+        return neo__graph_later<neo__cuda_clip_found>(gpu, &clip->found, sizeof clip->found,
+                                                      &call->later, "optim", clip, call->pass,
+                                                      call->clip_norm);
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(gpu, call, job.sums, sums);
     NEO__TRY(neo__cuda_answer(gpu, job.most, sizeof *job.most));
     const uint32_t most = *(const uint32_t *)(const void *)gpu->answer;
@@ -4687,7 +4836,7 @@ NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     if (bad) atomicAdd(&found->count, bad);
 }
 /* Name what was found, and stop a recorded step if it is an error to the kernels or the host. */
-static __global__ void neo__bags_stop_kernel(const neo__bags_job job, int *stop) {
+NEO__GPU void neo__bags_stop(const neo__bags_job &job, int *stop) {
     neo__bags_point(&job, job.batch.found);
     if (stop && (neo__bags_refused(job) || (job.fixed.none && job.batch.found->last -
                                                 job.batch.found->first != job.tensor.out_rows)))
@@ -4701,9 +4850,9 @@ static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
     NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_check_kernel,
                               {neo__cuda_blocks(gpu, work, NEO__BAGS_TILE)}, *job));
     if (gpu->recording && later)
-        return neo__graph_later(gpu, job->batch.found, sizeof *found, later, "bags: check",
-                                neo__bags_stop_kernel, *job);
-    NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_stop_kernel, {1, 1}, *job, nullptr));
+        return neo__graph_later<neo__bags_stop>(gpu, job->batch.found, sizeof *found, later,
+                                                "bags: check", *job);
+    NEO__TRY(neo__graph_check<neo__bags_stop>(gpu, {}, "bags: check", *job));
     NEO__TRY(neo__cuda_answer(gpu, job->batch.found, sizeof *found));
     memcpy(found, gpu->answer, sizeof *found);
     return NEO_OK;

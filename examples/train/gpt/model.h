@@ -41,6 +41,7 @@ typedef struct model {
     int products_bf16;                   /* linear layers multiply bf16 */
     int recompute;                       /* blocks share one `inside`, and compute it twice */
     int weights_kept;                    /* bf16 copies of all weights, from forward to backward */
+    int weights_first;                   /* these are made before the first block */
     neo_params *root;                    /* parameters outside of blocks */
     const neo_param *tokens, *positions; /* [vocabulary][width], [context][width] */
     norm last;
@@ -214,11 +215,10 @@ static neo_status norm_backward(const model *m, const neo_leaves *part, const no
                                    used(m, dy), used(m, dx), l->w->grad, l->b->grad);
 }
 /* Adds the gradient that m->dn has of a norm's output, once it has gone through the norm, to that
-   of the residual stream. It goes by way of what dgelu leaves free: where it does not replace what
-   the sums for weights read, a GPU has one launch for all of it. */
+   of the residual stream. It goes by way of `through`, wider and free then: where it replaces
+   nothing that sums for weights and biases read, a GPU has one launch for all of it. */
 static neo_status norm_into_residual(const model *m, const neo_leaves *part, const norm *l,
-                                     neo_tensor x, neo_tensor stats) {
-    neo_tensor through = m->dgelu; /* of bf16, too, it has room */
+                                     neo_tensor x, neo_tensor stats, neo_tensor through) {
     through.dtype = NEO_F32, through.shape[1] = through.stride[0] = m->width;
     TRY(norm_backward(m, part, l, x, stats, m->dn, through));
     return neo_add(m->ctx, used(m, m->dx), used(m, through));
@@ -230,13 +230,24 @@ static neo_tensor narrow_place(const model *m, int k, const neo_tensor *t) {
     narrow.stride[0] = k == 2 ? pitch_of(t->shape[1]) : t->shape[1];
     return narrow;
 }
-/* Replaces an operand by its bf16 copy, if asked for and not bf16 yet. */
-static neo_status operand(const model *m, int k, neo_tensor *t) {
+/* Replaces a tensor by its bf16 copy, if products want that and it is not bf16 yet. */
+static neo_status narrowed(const model *m, neo_tensor *t, neo_tensor narrow) {
     if (t->dtype == operand_dtype(m)) return NEO_OK;
-    const neo_tensor narrow = narrow_place(m, k, t);
     TRY(neo_tensor_convert(m->ctx, *t, narrow, NULL));
     *t = narrow;
     return NEO_OK;
+}
+static neo_status operand(const model *m, int k, neo_tensor *t) {
+    return narrowed(m, t, narrow_place(m, k, t));
+}
+/* The residual's gradient, as products take it: two copies of it, in turns, have room in one
+   buffer, so that sums of the last one may still be under way. */
+static neo_status residual_gradient(const model *m, int turn, neo_tensor *dx) {
+    *dx = used(m, m->dx);
+    neo_tensor narrow = narrow_place(m, 2, dx);
+    if (m->products_bf16 && turn)
+        narrow.data = (uint16_t *)narrow.data + dx->shape[0] * narrow.stride[0];
+    return narrowed(m, dx, narrow);
 }
 static neo_status product_forward(const model *m, neo_tensor x, neo_tensor w, neo_tensor bias,
                                   neo_tensor y) {
@@ -260,6 +271,10 @@ static neo_tensor weight_of(const model *m, const linear *l) {
     narrow.data = (uint16_t *)narrow.data + l->at;
     return narrow;
 }
+static neo_status take_head(const model *m, neo_tensor *w) {
+    *w = m->tokens->value;
+    return operand(m, 1, w);
+}
 static neo_status take_weights(const model *m, const block *b) {
     const linear *const all[4] = {&b->qkv, &b->project, &b->expand, &b->contract};
     for (int i = 0; i < 4; i++) {
@@ -276,6 +291,21 @@ static neo_status linear_backward(const model *m, const neo_leaves *part, const 
     return product_backward(m, part, used(m, x), weight_of(m, l), used(m, dy), used(m, dx),
                             l->w->grad, l->b->grad);
 }
+/* The same in two parts, where a gradient stays where it is until a norm's backward: a GPU then has
+   one launch for that and the sums for the bias. */
+static int bias_now(const model *m) { return shared_dtype(m) != NEO_BF16; }
+static neo_status linear_backward_but_bias(const model *m, const neo_leaves *part, const linear *l,
+                                           neo_tensor x, neo_tensor dy, neo_tensor dx) {
+    return product_backward(m, part, used(m, x), weight_of(m, l), used(m, dy), used(m, dx),
+                            l->w->grad, bias_now(m) ? l->b->grad : neo_tensor_none());
+}
+static neo_status bias_backward(const model *m, const neo_leaves *part, const linear *l,
+                                neo_tensor x, neo_tensor dy) {
+    const neo_tensor none = neo_tensor_none();
+    if (bias_now(m)) return NEO_OK;
+    return product_backward(m, part, used(m, x), weight_of(m, l), used(m, dy), none, none,
+                            l->b->grad);
+}
 
 /* again: for the backward, which does not need the output. */
 static neo_status block_forward(const model *m, int i, int again) {
@@ -284,7 +314,7 @@ static neo_status block_forward(const model *m, int i, int again) {
     const neo_attention_desc attention = attention_of(m);
     neo_tensor x = m->x[i], out = m->x[i + 1];
     TRY(norm_forward(m, &b->norm_1, x, a->n1, a->stats_1));
-    TRY(take_weights(m, b));
+    if (!m->weights_first) TRY(take_weights(m, b));
     TRY(linear_forward(m, &b->qkv, a->n1, a->qkv));
     TRY(neo_attention_forward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
                               third(m, a->qkv, 2), used(m, a->y), used(m, a->lse)));
@@ -305,21 +335,26 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
     const neo_attention_desc attention = attention_of(m);
     const neo_tensor dgelu = used(m, m->dgelu), dn = used(m, m->dn);
     const neo_tensor dy = shared_dtype(m) == NEO_BF16 ? narrow_place(m, 0, &dn) : dn;
-    neo_tensor dz = narrow_place(m, 2, &dgelu), dx = used(m, m->dx);
-    if (!m->products_bf16 || !neo_tensor_is_contiguous(dz)) dz = dgelu; /* of an odd width */
-    TRY(operand(m, 2, &dx)); /* at once: a GPU's kernel that summed it writes that copy, too */
+    neo_tensor dz = dgelu, dx, narrow = narrow_place(m, 2, &dgelu);
+    if (m->products_bf16 && dz.dtype == NEO_F32 && neo_tensor_is_contiguous(narrow))
+        dz = narrow; /* contiguous: not of an odd width */
+    /* At once: a GPU's kernel that summed it writes that copy, too. */
+    TRY(residual_gradient(m, 0, &dx));
     if (!m->weights_kept) TRY(m->recompute ? block_forward(m, i, 1) : take_weights(m, b));
-    TRY(linear_backward(m, part, &b->contract, a->gelu, dx, m->dgelu));
+    TRY(linear_backward_but_bias(m, part, &b->contract, a->gelu, dx, m->dgelu));
     TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dgelu, dz));
     TRY(linear_backward(m, part, &b->expand, a->n2, dz, m->dn));
-    TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2));
+    TRY(bias_backward(m, part, &b->contract, a->gelu, dx));
+    TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2, m->dqkv));
 
-    TRY(linear_backward(m, part, &b->project, a->y, m->dx, dy));
+    TRY(residual_gradient(m, 1, &dx));
+    TRY(linear_backward_but_bias(m, part, &b->project, a->y, dx, dy));
     TRY(neo_attention_backward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
                                third(m, a->qkv, 2), used(m, a->y), used(m, a->lse), dy,
                                third(m, m->dqkv, 0), third(m, m->dqkv, 1), third(m, m->dqkv, 2)));
     TRY(linear_backward(m, part, &b->qkv, a->n1, m->dqkv, m->dn));
-    return norm_into_residual(m, part, &b->norm_1, m->x[i], a->stats_1);
+    TRY(bias_backward(m, part, &b->project, a->y, dx));
+    return norm_into_residual(m, part, &b->norm_1, m->x[i], a->stats_1, m->dgelu);
 }
 
 static neo_status embed_forward(const model *m) {
@@ -329,9 +364,10 @@ static neo_status embed_forward(const model *m) {
     return neo_add(m->ctx, x, p);
 }
 static neo_status head_forward(const model *m) {
+    neo_tensor w = narrow_place(m, 1, &m->tokens->value);
     TRY(norm_forward(m, &m->last, m->x[m->layers], m->n, m->stats));
-    return product_forward(m, used(m, m->n), m->tokens->value, neo_tensor_none(),
-                           used(m, m->logits));
+    if (!m->weights_first) TRY(take_head(m, &w));
+    return product_forward(m, used(m, m->n), w, neo_tensor_none(), used(m, m->logits));
 }
 /* The token table is the head's weight too: its gradient is written here, and embed_backward adds
    to it. */
@@ -339,8 +375,8 @@ static neo_status head_backward(const model *m, const neo_leaves *part) {
     neo_tensor w = m->tokens->value;
     if (m->weights_kept) w = narrow_place(m, 1, &w);
     TRY(product_backward(m, part, used(m, m->n), w, used(m, m->logits),
-                         used(m, m->dx), m->tokens->grad, neo_tensor_none()));
-    return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dx, m->dx);
+                         used(m, m->dn), m->tokens->grad, neo_tensor_none()));
+    return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dn, m->dx);
 }
 static neo_status embed_backward(const model *m, const neo_leaves *part) {
     neo_tensor dx = used(m, m->dx), ids = used(m, m->ids), places = used(m, m->places);

@@ -85,6 +85,7 @@ static neo_status prepare(run *r) {
     m->products_bf16 = strcmp(o->products, "bf16") == 0;
     m->weights_kept = m->products_bf16 && !m->recompute && /* where they are whole all the time */
                       (r->me.ranks == 1 || r->desc.mode != NEO_FSDP_FULL);
+    m->weights_first = m->weights_kept && (r->me.ranks == 1 || r->desc.mode == NEO_FSDP_DDP);
     int64_t rows = (o->batch + leaves - 1) / leaves * o->context; /* a piece is a leaf */
     return create_model(m, o->summary ? 0 : rows);
 }

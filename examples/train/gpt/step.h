@@ -86,6 +86,13 @@ static int64_t sequences_of(const trainer *t, neo_leaves *part, int64_t *first) 
 /* Logits of the sequences in the model; collective, so also on ranks without sequences. */
 static neo_status forward(trainer *t) {
     TRY(neo_fsdp_forward_begin(t->fsdp, ROOT));
+    neo_tensor head;
+    if (t->m.weights_first) TRY(take_head(&t->m, &head));
+    for (int i = 0; i < t->m.layers && t->m.weights_first; i++) {
+        TRY(neo_fsdp_forward_begin(t->fsdp, BLOCKS + i));
+        TRY(take_weights(&t->m, &t->m.block[i]));
+        TRY(neo_fsdp_forward_end(t->fsdp, BLOCKS + i));
+    }
     TRY(embed_forward(&t->m));
     for (int i = 0; i < t->m.layers; i++) {
         TRY(neo_fsdp_forward_begin(t->fsdp, BLOCKS + i));
