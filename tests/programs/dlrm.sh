@@ -1725,6 +1725,8 @@ refused "a damaged id" 'damaged.bin: row 5, column 31 (feature 17): id 427819007
 same "that id modulo rows, of threads" \
     "$(digest --data "$W/damaged.bin" --format binary --rows 50 $records --threads 1)" \
     "$(digest --data "$W/damaged.bin" --format binary --rows 50 $records --threads 3)"
+key="--data $W/damaged.bin --format binary --keys --key-rows 200 $records"
+same "that id as a key" "$(digest $key)" "$(digest $key --rows 5000000000)"
 printf '\377\377\377\163' | dd of="$W/damaged.bin" bs=1 seek=924 conv=notrunc 2>"$W/log"
 [ -n "$SANITIZER" ] || # whose allocators end a program
     refused "a table of that id" "no memory for .* the largest, 'cat_17', has 1946157056 rows" \

@@ -67,23 +67,28 @@ static neo_status svm_schema(const schema_call *c, int with_fields) {
 }
 static neo_status libsvm_schema(const schema_call *c) { return svm_schema(c, 0); }
 static neo_status libffm_schema(const schema_call *c) { return svm_schema(c, 1); }
+/* --rows, or of keys the range of all ids: it need not be counted, nor end where rows would. */
+static int64_t range_of_ids(const options *o) {
+    return o->keys && !o->rows ? INT64_MAX : o->rows;
+}
 /* --rows for every feature of arrays, whose number they know themselves. */
 typedef neo_status (*arrays_fn)(neo_ctx *ctx, const char *const *prefixes, int count,
                                 const int64_t *rows, int modulo, neo_schema **schema);
 static neo_status arrays_schema(const schema_call *c, arrays_fn create) {
     enum { MOST = 65536 }; /* features that neo takes */
-    const int given = c->o->rows > 0;
+    const int64_t range = range_of_ids(c->o);
+    const int given = range > 0;
     int64_t *rows = given ? malloc(MOST * sizeof *rows) : NULL;
     if (given && !rows) return out_of_memory();
-    for (int i = 0; given && i < MOST; i++) rows[i] = c->o->rows;
-    neo_status status = create(c->ctx, c->files, c->count, rows, given, c->out);
+    for (int i = 0; given && i < MOST; i++) rows[i] = range;
+    neo_status status = create(c->ctx, c->files, c->count, rows, c->o->rows > 0, c->out);
     free(rows);
     return advise_rows(status);
 }
 static neo_status npy_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npy); }
 static neo_status npz_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npz); }
 static neo_status binary_schema(const schema_call *c) {
-    neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows || c->o->preset,
+    neo_binary_desc d = {.rows = range_of_ids(c->o), .modulo = c->o->rows || c->o->preset,
                          .label_count = count_tasks(c->o), .paths = c->files,
                          .path_count = c->count};
     int64_t rows[26];
@@ -100,7 +105,7 @@ static neo_status advise_hot(const options *o, neo_status status) {
                     "--hot %.99s", neo_last_error(), o->hot);
 }
 static neo_status raw_schema(const schema_call *c) {
-    neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows > 0, .paths = c->files,
+    neo_binary_desc d = {.rows = range_of_ids(c->o), .modulo = c->o->rows > 0, .paths = c->files,
                          .path_count = c->count, .float_dense = 1,
                          .label_count = count_tasks(c->o)};
     int32_t hot[1024];
