@@ -2903,6 +2903,14 @@ static void neo__cuda_norm_take(neo__cuda *gpu, const neo__cuda_columns *own, co
             !neo__cuda_norm_apart(&with->rows.c, neo__cuda_columns_span(c, size), NULL) ||
             !neo__cuda_norm_apart(&with->rows.c, neo__cuda_rows_span(c.sum, 1, 0, c.cols), NULL))
             return;
+        for (int i = 0; i < with->count; i++) { /* nor may the order of two of them count */
+            const neo__graph_span to = neo__cuda_rows_span(c.sum, 1, 0, c.cols),
+                                  of = neo__cuda_rows_span(with->sums[i].sum, 1, 0,
+                                                           with->sums[i].cols);
+            if (!to.apart(of) || !to.apart(neo__cuda_columns_span(with->sums[i], size)) ||
+                !of.apart(neo__cuda_columns_span(c, size)))
+                return;
+        }
         c.arrived = own->arrived + counters;
         counters += c.across;
         with->sums[with->count++] = c;
