@@ -957,7 +957,8 @@ static void tiers(void) {
             fill(&b, m, s);
             const int place = step % 3 == 1;
             if (step % 4) CHECK_OK(neo_bags_prefetch(m.bags[1], side(&b, 1, place)));
-            while (step % 2 && neo_tier_get_stats(m.tier).pending > 0) usleep(50);
+            for (int i = 0; step % 2 && i < 200000 && neo_tier_get_stats(m.tier).pending > 0; i++)
+                usleep(50);
             forward(m, &b, place);
             if (step % 4 == 2) weight_grad(m, &b, place);
             if (step % 2) backward(m, &b, place);
