@@ -5441,7 +5441,7 @@ static int neo__reader_guess(const neo_reader *reader, const neo_position *posit
                              uint64_t *value) {
     neo__reader_terms terms = neo__reader_terms_of(reader);
     const uint64_t step = part == NEO__READER_WINDOW ? terms.of[NEO__READER_BATCH] : 1;
-    for (uint64_t i = part == NEO__READER_BATCH; i < 1 << 20; i++) {
+    for (uint64_t i = part == NEO__READER_BATCH; i < 1 << 21; i++) {
         terms.of[part] = i * step;
         if (part == NEO__READER_SCHEMA) /* a format, features and dense numbers below 512 */
             terms.of[part] = i >> 18 << 48 ^ (i >> 9 & 511) << 24 ^ (i & 511);
@@ -5452,11 +5452,13 @@ static int neo__reader_guess(const neo_reader *reader, const neo_position *posit
     }
     return 0;
 }
+static const char *const neo__format_names[] = {"criteo", "delimited", "npy",    "synthetic",
+                                                "libsvm", "libffm",    "npz", "binary"};
 /* One number for a message. */
 static void neo__reader_show(int part, uint64_t value, char *out, size_t bytes) {
     if (part == NEO__READER_SCHEMA)
-        snprintf(out, bytes, "%d dense numbers and %d features", (int)(value & 0xFFFFFF),
-                 (int)(value >> 24 & 0xFFFFFF));
+        snprintf(out, bytes, "%d dense numbers and %d features (%s)", (int)(value & 0xFFFFFF),
+                 (int)(value >> 24 & 0xFFFFFF), neo__format_names[value >> 48]);
     else snprintf(out, bytes, "%" PRIu64, value);
 }
 /* The things of a position's that differ from the reader's, as far as its few bits of each show. */
@@ -7791,8 +7793,6 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
 
    A schema as JSON and back. What reads it back needs no files: sizes are in the text.
    ------------------------------------------------------------------------ */
-static const char *const neo__format_names[] = {"criteo", "delimited", "npy",    "synthetic",
-                                                "libsvm", "libffm",    "npz", "binary"};
 /* Text that grows into memory of the caller's, and is counted beyond it. */
 typedef struct neo__paper {
     char *text;

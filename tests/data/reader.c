@@ -642,8 +642,8 @@ static void seek_elsewhere(void) {
         "another batch: it has 64, the reader 128",
         "another shuffle_window: it has 256, the reader 640",
         "another number of files: it has 2, the reader 1",
-        "another schema: it has 13 dense numbers and 26 features, the reader 0 dense numbers and 0 "
-        "features",
+        "another schema: it has 13 dense numbers and 26 features (criteo), the reader 0 dense "
+        "numbers and 0 features (delimited)",
         "another batch (the reader has 128), shuffle_window (the reader has 640)",
         "another shuffle_window: it has 256, the reader 0",
         "another seed: it has 1, the reader 1009",

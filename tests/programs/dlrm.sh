@@ -1159,6 +1159,14 @@ timeout 900 $D $model --repro-shards 8 --load "$weights" --ranks 4 --plan rw --e
 same "weights loaded by name on 4 ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
     "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
 
+# A run that goes on for fewer steps than a point of the log takes has a loss to show.
+brief="--synthetic 700 --batch 100 $small --log-every 30 --checkpoint $W/brief"
+$D $brief --epochs 5 >"$W/out" 2>"$W/err"
+$D $brief --epochs 6 --resume >"$W/out" 2>"$W/err"
+same "the loss of a short resumed run" \
+    "$(sed -n 's/.* loss \([0-9.]*\) .*/\1/p' "$W/err" | tail -1)" \
+    "$(sed -n 's/.* loss=\([0-9.]*\) .*/\1/p' "$W/out")"
+
 # ---- checkpoints that must be refused, each with the difference named ----
 
 refused "other repro-shards" "repro_shards is '8' there, '4' here" $short --repro-shards 4 --resume
@@ -1170,10 +1178,10 @@ refused "other optimizer" 'optim' $short --repro-shards 8 --optimizer sgd --resu
 refused "other products" 'dtype' $short --repro-shards 8 --dtype bf16 --resume
 refused "other rows" 'rows_dtype' $short --repro-shards 8 --rows-dtype bf16 --resume
 refused "other model" 'top' $short --repro-shards 8 --top 25-1 --resume
-refused "other dimension" 'has shape .*: give the --rows, --dim, --bottom' $short --repro-shards 8 \
+refused "other dimension" 'has shape .*: give the --data, --rows, --dim' $short --repro-shards 8 \
     --dim 4 --bottom 13-24-4 --resume
-refused "other rows" 'bags.C1.weight has shape .*: give the --rows, --dim' $short --repro-shards 8 \
-    --rows 500 --resume
+refused "other rows" 'bags.C1.weight has shape .*: give the --data, --rows' $short \
+    --repro-shards 8 --rows 500 --resume
 find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/after"
 if cmp -s "$W/before" "$W/after"; then pass; else fail "a refused resume touched the checkpoint"; fi
 
@@ -1690,7 +1698,8 @@ refused "--bottom of no dense numbers" 'beginning with 1 .this data has no dense
 refused "fm of one feature" "pairs features, not the ids of one" --data "$W/day_0_lines.svm" \
     --format libsvm --batch 16 --model fm
 for look in 'compressed:\037\213\010\000ab' 'UTF-16:\377\376a\000\n\000' \
-    'of several files:PK\003\004abc' 'no sample:'; do
+    'of several files:\223NUMPYabc' 'unzip -p it:PK\003\004abc' 'zstdcat it:\050\265\057\375abc' \
+    'no sample:'; do
     printf "${look#*:}" >"$W/looked_at"
     refused "a look at ${look%%:*}" "${look%%:*}" --data "$W/looked_at" --format auto $train
     refused "${look%%:*}, without --format" "${look%%:*}" --data "$W/looked_at" $train

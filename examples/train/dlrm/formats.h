@@ -171,6 +171,14 @@ static const char *line_format(const char *p, const char *end) {
     }
     return words && words == colons[1] ? "libsvm" : words && words == colons[2] ? "libffm" : NULL;
 }
+/* What unpacks a file, by its first bytes; NULL: it is not compressed. */
+static const char *unpacker(const char *bytes) {
+    static const char *const of[][2] = {{"\x1f\x8b", "zcat"}, {"\x28\xb5\x2f\xfd", "zstdcat"},
+                                        {"\xfd\x37zXZ", "xzcat"}, {"PK\3\4", "unzip -p"}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
+        if (memcmp(bytes, of[i][0], strlen(of[i][0])) == 0) return of[i][1];
+    return NULL;
+}
 /* The format of a file: by the files beside it (npy, npz, adult) or its first line. NULL: it begins
    like none. */
 static neo_status look_at(const options *o, const char *path, const char **name) {
@@ -189,13 +197,14 @@ static neo_status look_at(const options *o, const char *path, const char **name)
     size_t count = fread(bytes, 1, sizeof bytes, f);
     (void)fclose(f);
     if (count == 0) REFUSE("%s holds no sample", path);
-    if (count > 4 && memcmp(bytes, "\x1f\x8b", 2) == 0)
-        REFUSE("%s is compressed: zcat it into --data - with the --format of its text", path);
     if (count > 4 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0))
         REFUSE("%s is UTF-16: iconv -f UTF-16 -t UTF-8 makes text of it that can be read", path);
-    if (count > 6 && (memcmp(bytes, "PK\3\4", 4) == 0 || memcmp(bytes, "\x93NUMPY", 6) == 0))
+    if (count > 6 && (strstr(path, ".npz") || memcmp(bytes, "\x93NUMPY", 6) == 0))
         REFUSE("%s is one of several files: --data is what their names begin with, as dir/day_0_",
                path);
+    if (count > 4 && unpacker(bytes))
+        REFUSE("%s is compressed: %s it into --data - with the --format of its text", path,
+               unpacker(bytes));
     if (count >= 160 && memchr(bytes, 0, 160)) *name = o->hot ? "raw" : "binary";
     for (const char *end = p + count, *stop; !*name && p < end; p = stop < end ? stop + 1 : end) {
         stop = memchr(p, '\n', (size_t)(end - p));

@@ -149,7 +149,7 @@ static neo_status restore(run *r) {
     neo_load_desc d = {.dir = dir, .any_definition = reads && !resumes, .group = &group};
     if (resumes && !reads && r->train.reader)
         return cli_go_on(&r->me, &o->saves, d, r->m.state, o->lr,
-                         "--rows, --dim, --bottom and --top", &r->step, &r->saved);
+                         "--data, --rows, --dim, --bottom and --top", &r->step, &r->saved);
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_ERR_MISMATCH && d.any_definition) status = load_otherwise(r, d);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);

@@ -297,6 +297,11 @@ static neo_status make_schedule(run *r, int64_t samples) {
     return NEO_OK;
 }
 
+/* The loss of the last point; of a run that was too short for one, of its samples. */
+static double latest_loss(const run *r) {
+    const int none = r->last_loss == 0 && r->loss_samples;
+    return none ? neo_exact_value(&r->loss) / (double)r->loss_samples : r->last_loss;
+}
 /* Ends the bar, logs the steps since the last point, unless they are too few for their loss to mean
    something beside the other points (figures of --window do), and saves, or without --checkpoint
    looks at what it would save. */
@@ -306,7 +311,7 @@ static neo_status end_training(run *r, neo_progress *bar) {
     int64_t bad_lines = neo_reader_get_stats(r->train.reader).bad_lines;
     if (r->step < o->log_every || o->window || 2 * r->loss_samples >= point)
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
-    if (r->samples) neo_progress_end(bar, r->last_loss);
+    if (r->samples) neo_progress_end(bar, latest_loss(r));
     else if (r->epoch >= o->epochs - 1 && !r->stopped)
         say(&r->me, "nothing left to train: the run has had its %lld epoch%s\n",
             (long long)o->epochs, PLURAL(o->epochs));
