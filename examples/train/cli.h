@@ -361,7 +361,7 @@ static neo_status cli_check_board(const cli_board *b, const cli_machine *machine
 static neo_status cli_check_load(const char *path) {
     int64_t step;
     if (!path || neo_find_checkpoint(path, &step) != NEO_OK) return NEO_OK;
-    REFUSE("--load %s: checkpoints of a run, not a safetensors file: give them by --checkpoint, or "
-           "make a file of them: build/merge %s FILE", path, path);
+    REFUSE("--load %s: checkpoints of a run, not a safetensors file: give them by --checkpoint "
+           "(a gpt's with --resume), or make a file of them: build/merge %s FILE", path, path);
 }
 #endif

@@ -186,9 +186,10 @@ static neo_status read_part(const options *o, const char *option, const char *pa
     const unsigned char *zero = header ? NULL : memchr(file, 0, end - begin); /* a text has none */
     const int is_tokens = header || (zero && o->vocabulary);
     if (zero && !is_tokens)
-        REFUSE("--%s %s: byte %lld is 0, so it is no text: if it holds tokens of 16 bits without a "
-               "header, as nanoGPT writes them, say how many there are by --vocabulary", option,
-               path, (long long)(zero - file));
+        REFUSE("--%s %s: byte %lld is 0, so it is no text (unpack it if it is compressed; of "
+               "UTF-16 iconv makes UTF-8): if it holds tokens of 16 bits without a header, as "
+               "nanoGPT writes them, say how many there are by --vocabulary", option, path,
+               (long long)(zero - file));
     if (first && is_tokens != t->is_tokens)
         REFUSE("--%s %s: %s, unlike what was read before", option, path,
                is_tokens ? "tokens" : "a text");
