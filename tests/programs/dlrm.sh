@@ -369,6 +369,8 @@ fi
 refused "another --prune" 'keys' $keyed --prune 0.5 --evict age:3 --checkpoint "$W/keyed" --resume
 refused "pruned rows of no keys" 'and --prune are of --keys' $model --prune 0.1
 refused "other keys" 'keys' $keyed --evict lfu --checkpoint "$W/keyed" --resume
+refused "keys of another range" "rows is '3000' there, '3001' here" $keyed --evict age:3 \
+    --rows 3001 --checkpoint "$W/keyed" --resume
 $D $keyed --ranks 2 --plan dp --show-plan >"$W/out" 2>"$W/err"
 if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else
     fail "keys as copies: why"
@@ -1687,6 +1689,10 @@ same "libsvm with comments, by a look" "$(digest --format auto --data "$W/commen
 same "libsvm, standard input" \
     "$(digest --format libsvm --data - --rows 50 $train <"$W/day_0_lines.svm")" \
     "$(digest --format libsvm --data "$W/day_0_lines.svm" --rows 50 $train)"
+$D --data "$W/day_0_raw.bin" --format raw --hot 3,23 --rows 50 --checkpoint "$W/hot_of" \
+    >"$W/out" 2>"$W/err"
+refused "another --hot" "hot is '3,23' there, '23,3' here" --data "$W/day_0_raw.bin" \
+    --format raw --hot 23,3 --rows 50 --checkpoint "$W/hot_of" --resume --epochs 2
 refused "libsvm without a pass" "give --rows" --data - --format libsvm $train
 refused "libffm without a pass" "the largest field is found by a pass" --data - --format libffm \
     --rows 5 $train

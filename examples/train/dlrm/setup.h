@@ -42,6 +42,9 @@ static neo_status define_numbers(run *r) {
     if (o->prune > 0)
         snprintf(tasks + strlen(tasks), sizeof tasks - strlen(tasks), " prune %.9g", o->prune);
     if (o->keys) TRY(neo_state_define(r->m.state, "keys", tasks));
+    snprintf(word, sizeof word, "%lld", (long long)o->rows); /* tables of keys do not show it */
+    if (o->keys && o->rows) TRY(neo_state_define(r->m.state, "rows", word));
+    if (o->hot) TRY(neo_state_define(r->m.state, "hot", o->hot));
     TRY(cli_define_sums(r->m.state, &o->machine, r->me.ranks));
     snprintf(word, sizeof word, "%lld", (long long)o->window);
     return o->window ? neo_state_define(r->m.state, "window", word) : NEO_OK;
