@@ -259,8 +259,10 @@ refused "other micro-batches" 'micro_batches' $small --repro-shards 8 --accumula
     --checkpoint "$W/ckpt/a" --resume
 refused "another text" "text is '60000 characters" --data README.md $model --repro-shards 8 \
     --checkpoint "$W/ckpt/a" --resume
-refused "another width" 'has shape .*: give the --width and --data of its training' $small \
+refused "another width" 'has shape .*: give the --layers, --width and --data of its' $small \
     --repro-shards 8 --width 64 --checkpoint "$W/ckpt/a" --resume
+refused "other layers" 'has no tensor .*: give the --layers, --width and --data of its' $small \
+    --repro-shards 8 --layers 3 --checkpoint "$W/ckpt/a" --resume
 refused "other heads" "heads is '2' there, '4' here" $small --repro-shards 8 --heads 4 \
     --checkpoint "$W/ckpt/a" --resume
 

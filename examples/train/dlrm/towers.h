@@ -99,7 +99,8 @@ static neo_status advise_memory(const options *o, neo_status status) {
     if (status != NEO_ERR_MEMORY || o->tier) return status;
     snprintf(said, sizeof said, "%s", neo_last_error());
     return neo_fail(status, "%s: --rows N gives tables fewer rows, --tier FILE --memory BYTES "
-                    "keeps them in a file", said);
+                    "keeps them in a file%s", said,
+                    o->hot ? "; ids that large come of a wrong --hot, too" : "");
 }
 /* Collective. */
 static neo_status create_tables(model *m, const options *o) {

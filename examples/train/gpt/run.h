@@ -173,8 +173,8 @@ static neo_status restore(run *r) {
     if (o->load) TRY(agree(r->me.comm, load_weights(r)));
     if (dir) TRY(agree(r->me.comm, r->me.rank ? NEO_OK : open_checkpoints(&o->saves)));
     if (!o->saves.resume) return NEO_OK;
-    return cli_go_on(&r->me, &o->saves, d, r->state, o->lr, "--width and --data", &r->step,
-                     &r->saved);
+    return cli_go_on(&r->me, &o->saves, d, r->state, o->lr, "--layers, --width and --data",
+                     &r->step, &r->saved);
 }
 
 /* --summary: a sample is a sequence; the token table is multiplied at the end, attention is
