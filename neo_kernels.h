@@ -2023,6 +2023,7 @@ NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float 
 /* One column of sums in place of a tile: lanes go over the rows of the wide operand, which are
    transposed on their way into the sums. Sixteen rows at a time, whose lines leave room for others
    in the first-level cache though they are far apart. */
+enum { NEO__FN(DOT_ROWS) = NEO__W < 8 ? 4 * NEO__W : 16 };
 #if NEO__WHOLE_PASS
 #define NEO__DOTS NEO__FN(dots)
 #if NEO__PASS == NEO__PASS_AVX512
@@ -2068,9 +2069,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high,
     for (int64_t i = 0; i < NEO__W; i++) lane[i] = b[k + (g * NEO__W + i) * row];                  \
     s##g = NEO__FMA(NEO__SET(a[k]), NEO__LOAD(lane), s##g);
 #define NEO__DOTS_STORE(g) NEO__STORE(c + g * NEO__W, s##g);
-/* Columns from j on. fetches is a constant where this is inlined: pointers then fit the registers.
-   */
-enum { NEO__FN(DOT_ROWS) = NEO__W < 8 ? 4 * NEO__W : 16 };
+/* Columns from j on. `fetches` is a constant where this is inlined: pointers fit the registers. */
 NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, int64_t j, const int fetches) {
     enum { ROWS = NEO__FN(DOT_ROWS) };
     const float *a = tile->a, *init = tile->init ? tile->init + j : NULL;
@@ -2506,7 +2505,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(listed),
     NEO__FN(list),
     NEO__DOTS,
-    NEO__W < 8 ? 4 * NEO__W : 16,
+    NEO__FN(DOT_ROWS),
     NEO__FN(pack),
     NEO__FN(pack_transposed),
     NEO__TRAIN(NEO__FN(column_sums)),

@@ -95,11 +95,9 @@ static neo_status end_towers(model *m, int64_t global_size, float lr) {
 
 /* Tables that memory does not hold: say what makes them fit. */
 static neo_status advise_memory(const options *o, neo_status status) {
-    char said[1024];
     if (status != NEO_ERR_MEMORY || o->tier) return status;
-    snprintf(said, sizeof said, "%s", neo_last_error());
     return neo_fail(status, "%s: --rows N gives tables fewer rows, --tier FILE --memory BYTES "
-                    "keeps them in a file%s", said,
+                    "keeps them in a file%s", neo_last_error(),
                     o->hot ? "; ids that large come of a wrong --hot, too" : "");
 }
 /* Collective. */
