@@ -3197,12 +3197,14 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *lookup, 
         NEO__FN(bag_bags_narrow)(a, b, b_end, col, N);                                             \
     }
 NEO__BAG_NARROW(8)
+NEO__BAG_NARROW(4)
 NEO__BAG_NARROW(2)
 NEO__BAG_NARROW(1)
 #undef NEO__BAG_NARROW
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *lookup) {
     switch (lookup->dim) {
     case 8 * NEO__W: NEO__FN(bag_narrow_8)(lookup, 0, lookup->bags, 0); return;
+    case 4 * NEO__W: NEO__FN(bag_narrow_4)(lookup, 0, lookup->bags, 0); return;
     case 2 * NEO__W: NEO__FN(bag_narrow_2)(lookup, 0, lookup->bags, 0); return;
     case NEO__W: NEO__FN(bag_narrow_1)(lookup, 0, lookup->bags, 0); return;
     default: break;
