@@ -56,9 +56,9 @@ libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
 # A header as an object; that of neo.h has neo_run.h, neo_state.h, neo_data.h, neo_serve.h and
-# neo_store.h in it, of neo_fsdp.h neo_plan.h and what tests ask of it.
+# neo_store.h in it, of neo_fsdp.h neo_plan.h; and what tests ask of it.
 neo_of      = tests/neo.c
-neo_comm_of = neo_comm.h
+neo_comm_of = tests/inside_comm.c
 neo_fsdp_of = tests/inside.c
 implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
 

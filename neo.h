@@ -7993,14 +7993,17 @@ static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const ne
 
 static void neo__params_truncate(neo_params *params, int count); /* see >>impl-params */
 static const neo_ctx *neo__params_ctx(const neo_params *params);
+static neo_status neo__check_params(const neo_ctx *ctx, const neo_params *params, const char *fn) {
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(params, NEO_ERR_ARG, "%s: params is NULL", fn);
+    return neo__check_device(ctx, neo__params_ctx(params), fn, "params are");
+}
 
 NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_mlp_desc *desc,
                                   neo_mlp **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_mlp_create: mlp is NULL");
     *out = NULL;
-    NEO__TRY(neo__check_ctx("neo_mlp_create", ctx));
-    NEO__CHECK(params, NEO_ERR_ARG, "neo_mlp_create: params is NULL");
-    NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), "neo_mlp_create", "params are"));
+    NEO__TRY(neo__check_params(ctx, params, "neo_mlp_create"));
     NEO__TRY(neo__mlp_check(desc, "neo_mlp_create"));
     char name[256];
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
@@ -8841,9 +8844,7 @@ NEO_API neo_status neo_cross_create(neo_ctx *ctx, neo_params *params, const neo_
     static const char *const fn = "neo_cross_create";
     NEO__CHECK(out, NEO_ERR_ARG, "%s: cross is NULL", fn);
     *out = NULL;
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(params, NEO_ERR_ARG, "%s: params is NULL", fn);
-    NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), fn, "params are"));
+    NEO__TRY(neo__check_params(ctx, params, fn));
     NEO__TRY(neo__cross_check(desc, fn));
     const size_t bytes = neo__cross_data_bytes(desc);
     char *data;
@@ -9321,9 +9322,7 @@ NEO_API neo_status neo_wukong_create(neo_ctx *ctx, neo_params *params, const neo
     static const char *const fn = "neo_wukong_create";
     NEO__CHECK(out, NEO_ERR_ARG, "%s: wukong is NULL", fn);
     *out = NULL;
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(params, NEO_ERR_ARG, "%s: params is NULL", fn);
-    NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), fn, "params are"));
+    NEO__TRY(neo__check_params(ctx, params, fn));
     NEO__TRY(neo__wukong_check(desc, fn));
     const size_t bytes = neo__wukong_data_bytes(desc);
     char *data;
@@ -12272,17 +12271,20 @@ struct neo_bags {
 
 /* ---- layout: each function is a list of arrays, see neo__carve ---- */
 
-static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags **bags,
-                                  char **names) {
+/* Returns where the bits of rows begin, at the end: they may be gigabytes. */
+static size_t neo__bags_meta_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags **bags,
+                                    char **names) {
     NEO__ZERO(neo_bags, none);
-    NEO__CARVE(c, *bags, 1);
+    NEO__CARVE(carve, *bags, 1);
     neo_bags *to = *bags ? *bags : &none;
-    NEO__CARVE(c, to->tables, s->tables);
-    NEO__CARVE(c, to->view.features, s->features + 1);
-    NEO__CARVE(c, to->table_features, s->features);
-    NEO__CARVE(c, *names, s->name_bytes);
-    NEO__CARVE(c, to->mark_words, s->mark_words);
-    NEO__CARVE(c, to->made.bits, (s->lazy_blocks + 63) / 64);
+    NEO__CARVE(carve, to->tables, sizes->tables);
+    NEO__CARVE(carve, to->view.features, sizes->features + 1);
+    NEO__CARVE(carve, to->table_features, sizes->features);
+    NEO__CARVE(carve, *names, sizes->name_bytes);
+    const size_t bits = carve->at;
+    NEO__CARVE(carve, to->mark_words, sizes->mark_words);
+    NEO__CARVE(carve, to->made.bits, (sizes->lazy_blocks + 63) / 64);
+    return bits;
 }
 
 /* The most pieces of a call, and of shared sorts. */
@@ -13268,19 +13270,17 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     neo__carve count = {NULL, 0}, meta = {NULL, 0};
     neo_bags *bags;
     char *names;
-    neo__bags_meta_layout(&sizes, &count, &bags, &names);
+    const size_t bits = neo__bags_meta_layout(&sizes, &count, &bags, &names);
     meta.block = (char *)neo__alloc_for(ctx, count.at, fn);
     if (!meta.block) return NEO_ERR_MEMORY;
-    const size_t bits = 8 * (size_t)(sizes.mark_words + sizes.lazy_blocks / 64);
-    memset(meta.block, 0, count.at - bits); /* which may be gigabytes: not before tables fit */
+    memset(meta.block, 0, bits); /* the rest not before tables fit */
     neo__bags_meta_layout(&sizes, &meta, &bags, &names);
     bags->ctx = ctx;
     bags->memory.meta_bytes = count.at;
     bags->sizes = sizes;
     neo__bags_describe(bags, desc, names);
     neo_status status = neo__bags_alloc_tables(bags, desc->tier != NULL, fn);
-    if (status == NEO_OK)
-        memset(bags->mark_words, 0, (size_t)(meta.block + count.at - (char *)bags->mark_words));
+    if (status == NEO_OK) memset(meta.block + bits, 0, count.at - bits);
     if (status == NEO_OK) status = neo__bags_work_alloc(bags, sizes, fn);
     if (status == NEO_OK && desc->tier)
         status = desc->tier->ops->attach(desc->tier, bags, desc, fn);

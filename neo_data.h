@@ -468,6 +468,13 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 #endif
 
+/* neo_packing_of: how a file is compressed that begins with these bytes: gzip, zstd, xz or zip. */
+typedef struct neo_packing {
+    const char *name;   /* NULL: by none of these */
+    const char *unpack; /* the command that writes what is in FILE, without FILE, as "zcat" */
+} neo_packing;
+NEO_API neo_packing neo_packing_of(const void *bytes, size_t count);
+
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
    the same ids. One schema per state. It may still be unfitted: loading fits it. The text of a
    column description, or the columns chosen of Criteo's, are part of the numeric definition
@@ -3724,27 +3731,31 @@ static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes
     }
     return NEO_OK;
 }
-/* Compressed files are known by their first bytes, which are no text and no record's label: that
-   says more than a bad first line would, or a number of bytes. */
-static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes,
-                                                int records) {
+/* The first bytes are no text and no record's label. */
+NEO_API neo_packing neo_packing_of(const void *bytes, size_t count) {
     static const struct {
         const char *magic;
-        size_t bytes;
-        const char *name, *cat;
-    } formats[] = {{"\x1F\x8B", 2, "gzip", "zcat"},
-                   {"\x28\xB5\x2F\xFD", 4, "zstd", "zstdcat"},
-                   {"\xFD\x37zXZ", 5, "xz", "xzcat"},
-                   {"PK\x03\x04", 4, "zip", "unzip -p"}};
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        NEO__CHECK(bytes < formats[i].bytes ||
-                       memcmp(text, formats[i].magic, formats[i].bytes) != 0,
-                   NEO_ERR_FORMAT,
-                   "%s: is compressed with %s: unpack it%s%s%s", path, formats[i].name,
-                   records ? "" : "; or pipe it in ('", records ? "" : formats[i].cat,
-                   records ? ""
-                           : " FILE |', and '-' as the path), which can be read once: for one "
-                             "epoch, with no pass before it for dictionaries or rows");
+        neo_packing packing;
+    } known[] = {{"\x1F\x8B", {"gzip", "zcat"}},
+                 {"\x28\xB5\x2F\xFD", {"zstd", "zstdcat"}},
+                 {"\xFD\x37zXZ", {"xz", "xzcat"}},
+                 {"PK\x03\x04", {"zip", "unzip -p"}}};
+    const neo_packing none = {NULL, NULL};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const size_t length = strlen(known[i].magic);
+        if (count >= length && memcmp(bytes, known[i].magic, length) == 0) return known[i].packing;
+    }
+    return none;
+}
+/* An error that says more than that of a bad first line, or of a number of bytes. */
+static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes,
+                                                int records) {
+    const neo_packing packing = neo_packing_of(text, bytes);
+    NEO__CHECK(!packing.name, NEO_ERR_FORMAT, "%s: is compressed with %s: unpack it%s%s%s", path,
+               packing.name, records ? "" : "; or pipe it in ('", records ? "" : packing.unpack,
+               records ? ""
+                       : " FILE |', and '-' as the path), which can be read once: for one "
+                         "epoch, with no pass before it for dictionaries or rows");
     return NEO_OK;
 }
 /* ---- headers ---- */
@@ -5871,18 +5882,28 @@ static int neo__row_ids(const neo_schema *schema, const neo__block *block, int64
     }
     return 1;
 }
+/* Labels of a row, from p on, into a record, unless it is NULL. 0: one is not in [0, 1]. */
+static int neo__row_labels(const neo_schema *schema, const neo__plane *plane, const char *p,
+                           int64_t row, float *record, neo__issue *issue) {
+    for (int32_t k = 0; k < schema->label_count; k++, p += plane->item_bytes) {
+        float label;
+        if (!neo__take_labels(schema, plane, p, 0, 1, &label)) {
+            neo__row_issue(schema, issue, NEO__PLANE_LABEL, row, 0, k,
+                           "expected a label in [0, 1], found %g", neo__plane_number(plane, p));
+            return 0;
+        }
+        if (record) record[neo__record_label(schema, k)] = label;
+    }
+    return 1;
+}
 /* Row i of the block into a record. 0: a bad row. */
 static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t i, float *record,
                            neo__issue *issue) {
     int64_t *ids = neo__record_ids(schema, record);
-    const neo__plane *labels = &block->planes[NEO__PLANE_LABEL];
-    const char *p = neo__block_row(block, NEO__PLANE_LABEL, i);
-    for (int32_t k = 0; k < schema->label_count; k++, p += labels->item_bytes)
-        if (!neo__take_labels(schema, labels, p, 0, 1, &record[neo__record_label(schema, k)])) {
-            neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, k,
-                           "expected a label in [0, 1], found %g", neo__plane_number(labels, p));
-            return 0;
-        }
+    if (!neo__row_labels(schema, &block->planes[NEO__PLANE_LABEL],
+                         neo__block_row(block, NEO__PLANE_LABEL, i), block->offset + i, record,
+                         issue))
+        return 0;
     if (!neo__row_dense(schema, block, i, record + 1, issue)) return 0;
     if (!schema->multi) return neo__row_ids(schema, block, i, ids, issue);
     if (!neo__row_ids(schema, block, i, block->ids + block->id_count, issue)) return 0;
@@ -5915,10 +5936,11 @@ NEO__HOT_END
 
 /* ---- the schema ---- */
 /* Raise the schema's rows to the largest ids + 1 of `count` rows of a plane that holds those of
-   features [first, first + features). */
+   features [first, first + features). labels: those of the same rows, which are looked at first, as
+   what begins with none has no ids either; or NULL. */
 static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
-                                  const neo__plane *plane, int64_t count, int32_t first,
-                                  int32_t features) {
+                                  const neo__plane *plane, const neo__plane *labels, int64_t count,
+                                  int32_t first, int32_t features) {
     const int64_t row = plane->row_bytes, step = NEO__MAX((int64_t)NEO__CHUNK_BYTES / row, 1);
     const size_t bytes = (size_t)(step * row);
     char *piece = (char *)neo_alloc(schema->ctx, bytes);
@@ -5929,6 +5951,10 @@ static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
             status = neo__file_read_at(file, plane->offset + i * row, piece,
                                        (size_t)(NEO__MIN(count - i, step) * row));
         const char *record = piece + i % step * row, *p = record + plane->within;
+        neo__issue issue;
+        if (status == NEO_OK && labels &&
+            !neo__row_labels(schema, labels, record + labels->within, i, NULL, &issue))
+            status = neo_fail(issue.status, "%.256s%s", file->path, issue.text);
         for (int32_t t = first; status == NEO_OK && t < first + features; t++)
             for (int32_t k = schema->hot ? schema->hot[t] : 1; k > 0 && status == NEO_OK; k--) {
                 int64_t id = neo__plane_id(plane, p);
@@ -6395,7 +6421,7 @@ static neo_status neo__npy_schema_triple(neo_schema *schema, const char *prefix,
         neo__plane plane;
         int all = schema->format == NEO_FORMAT_NPY;
         neo__triple_plane(&triple.ids[k], 1, &plane);
-        status = neo__plane_scan(schema, &triple.files[1], &plane, triple.dense.shape[0],
+        status = neo__plane_scan(schema, &triple.files[1], &plane, NULL, triple.dense.shape[0],
                                  all ? 0 : (int32_t)k, all ? schema->feature_count : 1);
     }
     neo__triple_close(schema->ctx, &triple);
@@ -7032,24 +7058,52 @@ static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *de
     NEO__CHECK(!find || (desc->paths && desc->path_count >= 1), NEO_ERR_ARG,
                "neo_schema_binary: neither rows nor paths to find them");
     for (int32_t i = 0; find && i < desc->path_count; i++) {
-        const neo__plane plane = neo__binary_plane(schema, NEO__PLANE_IDS);
+        const neo__plane plane = neo__binary_plane(schema, NEO__PLANE_IDS),
+                         labels = neo__binary_plane(schema, NEO__PLANE_LABEL);
         neo__file file;
         int64_t rows;
         NEO__TRY(neo__binary_open(schema, desc->paths[i], &file, &rows));
-        neo_status status = neo__plane_scan(schema, &file, &plane, rows, 0, features);
+        neo_status status = neo__plane_scan(schema, &file, &plane, &labels, rows, 0, features);
         (void)neo__file_close(&file);
         NEO__TRY(status);
     }
     return neo__schema_sizes(schema, "cat_%d", desc->rows, desc->rows_per_feature);
 }
 #if !defined(NEO_INFERENCE)
+/* A warning where integers are the bits of floats: of all that are not 0 in the first rows, the
+   exponents are those of numbers between 2^-30 and 2^31, as of no integer below 8e8. */
+static void neo__binary_look(const neo_schema *schema, const char *path) {
+    enum { ROWS = 16, NUMBERS = 64 };
+    const int64_t row_bytes = neo__binary_plane(schema, NEO__PLANE_DENSE).row_bytes;
+    const int64_t count = NEO__MIN(schema->dense_count, (int32_t)NUMBERS);
+    uint32_t word[NUMBERS];
+    int64_t rows, floats = 0;
+    neo__file file;
+    if (neo__binary_open(schema, path, &file, &rows) != NEO_OK) return; /* the reader will say it */
+    rows = NEO__MIN(rows, (int64_t)ROWS);
+    for (int64_t i = 0; i < rows && floats >= 0; i++) {
+        const int64_t at = i * row_bytes + neo__binary_plane(schema, NEO__PLANE_DENSE).within;
+        if (neo__file_read_at(&file, at, word, (size_t)count * sizeof *word) != NEO_OK) break;
+        for (int64_t k = 0; k < count && floats >= 0; k++) {
+            const uint32_t exponent = word[k] >> 23 & 0xFF;
+            if (word[k]) floats = exponent >= 97 && exponent < 158 ? floats + 1 : -1;
+        }
+    }
+    (void)neo__file_close(&file);
+    if (floats > 0)
+        neo_log(schema->ctx, NEO_LOG_WARNING, "%s: its numbers are the bits of floats, and are "
+                "read as integers: HugeCTR's Raw has floats (neo_binary_desc.float_dense)", path);
+}
 NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                      neo_schema **schema) {
     NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_binary: an argument is NULL");
     *schema = NULL;
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_binary", NEO_FORMAT_BINARY, &s));
-    return neo__schema_done(s, neo__binary_init(s, desc), schema);
+    neo_status status = neo__binary_init(s, desc);
+    if (status == NEO_OK && !s->float_dense && desc->paths && desc->path_count > 0)
+        neo__binary_look(s, desc->paths[0]);
+    return neo__schema_done(s, status, schema);
 }
 #endif
 /* ---------------------------------------------------------------------------

@@ -3593,15 +3593,19 @@ static neo_status neo__shard_check_span(const neo__shard_span *span) {
                span->fn);
     return neo__shard_check_idle(shard, span->fn, "backward");
 }
-/* Check that all ranks give the same numbers as rank 0. */
+/* Check that all ranks give the same numbers as rank 0; what: they are, for the message. */
+static neo_status neo__shard_same(const neo_shard *shard, const int64_t mine[5], const char *what,
+                                  const char *fn) {
+    int64_t first[5];
+    memcpy(first, mine, sizeof first);
+    NEO__TRY(neo_comm_broadcast(shard->every, first, 5, NEO_I64, 0, NULL));
+    NEO__CHECK(memcmp(mine, first, sizeof first) == 0, NEO_ERR_MISMATCH,
+               "%s: another table, %s than on rank 0", fn, what);
+    return NEO_OK;
+}
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
     const int64_t mine[] = {k->table, k->first, k->count, k->root, k->set};
-    int64_t first[5];
-    memcpy(first, mine, sizeof mine);
-    NEO__TRY(neo_comm_broadcast(k->s->every, first, 5, NEO_I64, 0, NULL));
-    NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
-               "%s: another table, rows or root than on rank 0", k->fn);
-    return NEO_OK;
+    return neo__shard_same(k->s, mine, "rows or root", k->fn);
 }
 static neo_status neo__shard_span_run(neo__shard_span *span) {
     neo_shard *shard = span->s;
@@ -3726,12 +3730,7 @@ static neo_status neo__shard_same_keys(const neo__shard_keys *call) {
     uint32_t sum = neo_crc32c(neo__bits_f32(call->least), call->keys, count * sizeof *call->keys);
     if (call->scores) sum = neo_crc32c(sum, call->scores, count * sizeof *call->scores);
     const int64_t mine[] = {(int64_t)call->verb, call->table, call->count, call->most, sum};
-    int64_t first[5];
-    memcpy(first, mine, sizeof mine);
-    NEO__TRY(neo_comm_broadcast(call->s->every, first, 5, NEO_I64, 0, NULL));
-    NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
-               "%s: another table, keys or numbers than on rank 0", call->fn);
-    return NEO_OK;
+    return neo__shard_same(call->s, mine, "keys or numbers", call->fn);
 }
 /* Prune a table whose columns are cut: all ranks see whole rows, `chunk` of them at a time. */
 static neo_status neo__shard_prune_cut(neo__shard_keys *call, float *rows, int64_t chunk) {

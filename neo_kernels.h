@@ -1935,11 +1935,15 @@ NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int6
 
 /* transpose4: out[i] holds element k + i of NEO__W rows. */
 #if NEO__PASS == NEO__PASS_AVX512
+NEO__KERNEL_INLINE __m512 NEO__FN(four_parts)(const float *a, const float *b, const float *c,
+                                              const float *d) {
+    __m512 v = NEO__MM(castps128_ps512)(_mm_loadu_ps(a));
+    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(b), 1);
+    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(c), 2);
+    return NEO__MM(insertf32x4)(v, _mm_loadu_ps(d), 3);
+}
 NEO__KERNEL_INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k) {
-    __m512 v = NEO__MM(castps128_ps512)(_mm_loadu_ps(row[0] + k));
-    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[4] + k), 1);
-    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[8] + k), 2);
-    return NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[12] + k), 3);
+    return NEO__FN(four_parts)(row[0] + k, row[4] + k, row[8] + k, row[12] + k);
 }
 #elif NEO__PASS == NEO__PASS_AVX2
 NEO__KERNEL_INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
@@ -2027,11 +2031,8 @@ enum { NEO__FN(DOT_ROWS) = NEO__W < 8 ? 4 * NEO__W : 16 };
 #if NEO__WHOLE_PASS
 #define NEO__DOTS NEO__FN(dots)
 #if NEO__PASS == NEO__PASS_AVX512
-#define NEO__DOTS_PART(i, q) _mm_loadu_ps((q < 2 ? *low : *high) + (i) + q % 2 * 4 * row)
 #define NEO__DOTS_LOAD(i)                                                                          \
-    _mm512_insertf32x4(_mm512_insertf32x4(_mm512_insertf32x4(                                      \
-        _mm512_castps128_ps512(NEO__DOTS_PART(i, 0)), NEO__DOTS_PART(i, 1), 1),                    \
-            NEO__DOTS_PART(i, 2), 2), NEO__DOTS_PART(i, 3), 3)
+    NEO__FN(four_parts)(*low + (i), *low + (i) + 4 * row, *high + (i), *high + (i) + 4 * row)
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__DOTS_LOAD(i)                                                                          \
     _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(*low + i)), _mm_loadu_ps(*high + i), 1)
@@ -4501,7 +4502,6 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__FN
 #undef NEO__DOTS
 #undef NEO__DOTS_LOAD
-#undef NEO__DOTS_PART
 #undef NEO__FN8
 #undef NEO__FNMA
 #undef NEO__GROUP_LIST

@@ -275,6 +275,12 @@ NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t 
                                          const char *name, double *value);
 #endif
 
+/* The subject of neo_load's NEO_ERR_MISMATCH. */
+typedef enum neo_difference {
+    NEO_DIFFERS_NOT,        /* the ranks' calls */
+    NEO_DIFFERS_DEFINITION, /* words of neo_state_define: another way to train */
+    NEO_DIFFERS_TENSORS     /* their names, shapes or dtypes: another model */
+} neo_difference;
 typedef struct neo_load_desc {
     const char *dir;    /* required */
     int64_t step;       /* 0 and below: the newest whole one (a checkpoint of step 0 is read only
@@ -286,6 +292,7 @@ typedef struct neo_load_desc {
                            trainer loads them first, makes its tables, and then loads the rest */
     const neo_group *group; /* the ranks that load together, as many as there are now; NULL: this
                                one alone */
+    neo_difference *difference; /* NULL, or set by NEO_ERR_MISMATCH, on all ranks alike */
 } neo_load_desc;
 /* A trainer that goes on where it was killed:
        make ctx, schema, parameters, optimizer, bags, reader
@@ -307,9 +314,9 @@ typedef struct neo_load_desc {
    rank 0 finds. A part may be wanted by several ranks, or by none. Memory: headers, one file at a
    time, 8 bytes for each tensor of the files, and about 100 for each part that is read.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint there. NEO_ERR_CORRUPT: which file, and how.
-            NEO_ERR_MISMATCH: the definition or tensor that differs, with both values.
-            NEO_ERR_FORMAT: a manifest or file of another program. NEO_ERR_IO (also: a rank does
-            not see what rank 0 sees), NEO_ERR_MEMORY; what the group's calls return. */
+            NEO_ERR_MISMATCH: the definition or tensor that differs (desc.difference), with both
+            values. NEO_ERR_FORMAT: a manifest or file of another program. NEO_ERR_IO (also: a rank
+            does not see what rank 0 sees), NEO_ERR_MEMORY; what the group's calls return. */
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step);
 
@@ -4273,6 +4280,7 @@ typedef struct neo__ckpt_load {
     int known_count;
     int64_t known_capacity;
     uint64_t headers; /* a hash of the names in the headers */
+    neo_difference looks_for;
 } neo__ckpt_load;
 
 static void neo__ckpt_load_free(neo__ckpt_load *load) {
@@ -4933,11 +4941,14 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
 static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     const neo__meet *meet = &load->meet;
     NEO__TRY(neo__ckpt_choose(load));
+    load->looks_for = NEO_DIFFERS_DEFINITION;
     neo_status status = neo__ckpt_read_chain(load, load->desc->dir);
     if (status == NEO_OK) status = neo__ckpt_check_definition(load);
     NEO__TRY(neo__meet_agree(meet, status));
+    load->looks_for = NEO_DIFFERS_NOT;
     NEO__TRY(neo__meet_same(meet, load->manifest_crc, "neo_load", "the manifest"));
     NEO__TRY(neo__ckpt_check_files(load));
+    load->looks_for = NEO_DIFFERS_TENSORS;
     NEO__TRY(neo__meet_agree(meet, neo__ckpt_survey(load)));
     NEO__TRY(neo__ckpt_check_extra(load));
     NEO__TRY(neo__meet_agree(meet, neo__ckpt_read_schema(load)));
@@ -4989,6 +5000,7 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
                               neo__error_text, load->builds ? ", on which it may build," : "",
                               load->before);
         if (status == NEO_OK && loaded_step) *loaded_step = load->step;
+        if (status == NEO_ERR_MISMATCH && desc->difference) *desc->difference = load->looks_for;
         neo__ckpt_load_free(load);
     }
     neo__arena_free(&arena);

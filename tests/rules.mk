@@ -11,7 +11,7 @@ $(B)/tests/checked.o: tests/checked.c
 	$(compile) $(shared) -c -o $@ $<
 $(B)/tests/neo.a: $(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o checked.o)
 	$(archive)
-$(B)/tests/%_mpi.o: %.h
+$(B)/tests/neo_comm_mpi.o: $(B)/tests/%_mpi.o: $$($$*_of)
 	$(compile_mpi) $(checked) $(implement)
 $(B)/tests/%_mpi.a: $(B)/tests/%_mpi.o
 	$(archive)
@@ -37,9 +37,9 @@ $(fuzzers) $(fuzzers:$(B)/tests/fuzz/%=$(B)/libfuzzer/%): $$(@D)/targets ; ln -f
 # Tests compile in half the time so; -O1 for what then takes longer to run.
 level = $(if $(SANITIZE),-O1,-O0)
 $(addprefix $(B)/tests/,$(addprefix shard/,slow_links placements tiers accumulate replicas \
-    unpooled keys) $(addprefix comm/,nccl faults collectives groups data) fsdp/grid \
+    unpooled keys) $(addprefix comm/,nccl faults collectives groups) fsdp/grid \
     fsdp/dtypes_and_faults serve/serve serve/predict data/reader_ranks bags/lookup core/gemm \
-    core/layers core/bf16 core/transformer attack/schedules): level = -O1
+    core/layers core/bf16 core/transformer): level = -O1
 $(B)/tests/shard/plan: level = $(if $(SANITIZE),-O1,-O2)
 # What implements all of neo for itself, for its private names; several tests in one.
 $(addprefix $(B)/tests/,private private_files): of_test = -O0
@@ -48,7 +48,8 @@ $(addprefix $(B)/tests/,core/math core/short_lists files/json files/state bags/l
 $(addprefix $(B)/tests/,data/numbers files/checkpoint_ranks core/sgemm_hook): \
     $(B)/tests/private_files ; ln -f $< $@
 
-# The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
+# The longest first. larger: of them what does more than in `make test` where NEO_FULL is set
+# (groups.c over MPI alone: mpi.sh).
 first   = tests/programs/dlrm.sh tests/comm/mpi.sh
 longest = $(addprefix tests/,cuda/emulated.sh comm/mpi.sh cuda/emulated_programs.sh \
     programs/readme.sh build/arm.sh) $(B)/tests/fsdp/grid $(B)/tests/shard/placements
@@ -56,7 +57,8 @@ scripts = $(first) $(filter-out $(first),$(wildcard $(addprefix tests/,programs/
     fsdp/*.sh serve/*.sh build/contents.sh)))
 others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \
     tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
-larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
+larger  = $(filter-out tests/comm/groups.c, \
+    $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c))
 full    = $(sort $(others) $(filter %.sh,$(larger))) $(fuzzers) $(emulator) \
     $(patsubst %.c,$(B)/%,$(filter %.c,$(larger)))
 

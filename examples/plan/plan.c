@@ -230,8 +230,9 @@ static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const
         print_json(j, plan, both);
     else {
         int verbose = c->given[OPT_VERBOSE] != NULL;
-        printf("%s: %d tables on %d ranks\n", c->file[0], j->bags.table_count,
-               j->desc.cluster.ranks);
+        printf("%s: %d table%s on %d rank%s\n", c->file[0], j->bags.table_count,
+               PLURAL(j->bags.table_count), j->desc.cluster.ranks,
+               PLURAL(j->desc.cluster.ranks));
         print_tables(j, plan, verbose);
         print_ranks(j, plan, both, verbose);
         if (c->given[OPT_RISK] && print_risk(j, both[j->desc.pipeline != 0]) != NEO_OK)
@@ -283,12 +284,14 @@ static int run_replicas(neo_ctx *ctx, job *j, const command *c) {
         return fprintf(stderr, "plan: --replicas %s: %s\n", c->given[OPT_REPLICAS],
                        neo_last_error()), 1;
     if (!c->given[OPT_JSON]) {
-        printf("%d ranks; %s\n\n", c->ranks, j->desc.pipeline ? "pipelined" : "one after another");
+        printf("%d rank%s; %s\n\n", c->ranks, PLURAL(c->ranks),
+               j->desc.pipeline ? "pipelined" : "one after another");
         sweep_rows(&s, 0);
         printf("\n");
         if (!best.needs)
-            printf("shortest step: %d replicas on %d ranks each\n\n", best.replicas,
-                   c->ranks / best.replicas);
+            printf("shortest step: %d replica%s on %d rank%s each\n\n", best.replicas,
+                   PLURAL(best.replicas), c->ranks / best.replicas,
+                   PLURAL(c->ranks / best.replicas));
     }
     sweep_cluster(j, c->ranks, c->per_node, best.replicas);
     return run_one(ctx, j, c);
@@ -303,12 +306,13 @@ static int run_sweep(neo_ctx *ctx, job *j, const command *c) {
         if (!j->bags.max_batch) j->bags.max_batch = 1;
         finish_job(j);
         if (best_replicas(ctx, j, c, ranks, NULL, &s.row[s.count++]) != NEO_OK)
-            return fprintf(stderr, "plan: %d ranks: %s\n", ranks, neo_last_error()), 1;
+            return fprintf(stderr, "plan: %d rank%s: %s\n", ranks, PLURAL(ranks),
+                           neo_last_error()), 1;
     }
     sweep_judge(&s);
     if (c->given[OPT_JSON]) sweep_json(&s);
     else {
-        printf("%s: %d tables; ", c->file[0], j->bags.table_count);
+        printf("%s: %d table%s; ", c->file[0], j->bags.table_count, PLURAL(j->bags.table_count));
         sweep_print(j, &s);
     }
     int bad = c->given[OPT_SVG] ? sweep_svg(&s, c->given[OPT_SVG]) : 0;

@@ -63,6 +63,7 @@
 #include <string.h>
 
 enum { WORDS = 16, TEXT = 8192 };
+#define PLURAL(n) ((n) == 1 ? "" : "s") /* "1 rank", "2 ranks" */
 
 /* Chance: hours of a rank between failures, seconds of a restart, of and between checkpoints. */
 typedef struct risk {

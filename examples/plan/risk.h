@@ -47,8 +47,8 @@ static neo_status print_risk(const job *j, const neo_timeline *timeline) {
     uint64_t state = 1;
     double each = 0, mean = 0;
     if (fails > 0 && fails < RISK_LEAST)
-        return neo_fail(NEO_ERR_ARG, "one of %d ranks fails every %.3g s: no week with so many",
-                        j->desc.cluster.ranks, fails);
+        return neo_fail(NEO_ERR_ARG, "a rank fails every %.3g s: no week with so many failures",
+                        fails);
     neo_status status = neo_timeline_sample(timeline, &j->risk.jitter, 1, RISK_STEPS, step);
     if (status != NEO_OK) return status;
     for (int i = 0; i < RISK_STEPS; i++) each += step[i] / RISK_STEPS;

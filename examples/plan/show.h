@@ -55,7 +55,8 @@ static void print_tables(const job *j, const neo_plan *plan, int verbose) {
             if (verbose || warned++ < 3) printf("warning: %s\n", text);
         }
     }
-    if (warned > 3) printf("warning: and %d tables more (--verbose)\n", warned - 3);
+    if (warned > 3)
+        printf("warning: and %d table%s more (--verbose)\n", warned - 3, PLURAL(warned - 3));
     printf("\nplacement  tables  parameters\n");
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++)
         if (count[p])

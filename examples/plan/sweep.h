@@ -121,8 +121,8 @@ static void sweep_print(const job *j, const sweep *s) {
     sweep_rows(s, 1);
     if (!s->most_at) printf("\nthe tables fit on none of these\n");
     else
-        printf("\nscales to %d ranks (a doubling gains x %g or more); most samples/s with %d\n",
-               s->scales_to, SWEEP_GAIN, s->most_at);
+        printf("\nscales to %d rank%s (a doubling gains x %g or more); most samples/s with %d\n",
+               s->scales_to, PLURAL(s->scales_to), SWEEP_GAIN, s->most_at);
 }
 static void sweep_json(const sweep *s) {
     printf("{\"pipelined\": %s, \"weak\": %s, \"scales_to\": %d, \"most_at\": %d, \"sizes\": [",

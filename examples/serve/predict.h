@@ -124,6 +124,12 @@ static neo_status predict(worker *w, const version *v) {
     atomic_fetch_add_explicit(&w->samples, (long long)n, memory_order_relaxed);
     return NEO_OK;
 }
+/* JSON that is no object: its reader would only miss a '{'. */
+static neo_status check_object(const char *at, const char *end, const char *expected) {
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')) at++;
+    if (at < end && *at == '{') return NEO_OK;
+    return neo_fail(NEO_ERR_FORMAT, "expected a JSON object%s", expected);
+}
 /* The lines of a body become samples; the scratch is emptied where it is full. */
 static neo_status add_samples(worker *w, const version *v, http_exchange *e, http_text *text,
                               size_t *count) {
@@ -134,7 +140,8 @@ static neo_status add_samples(worker *w, const version *v, http_exchange *e, htt
         stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop) stop = end;
         if (strspn(at, " \t\r\n") >= (size_t)(stop - at)) continue;
-        neo_status status = neo_scratch_add_json(scratch, at, (size_t)(stop - at));
+        neo_status status = check_object(at, stop, " on each line, as {\"column\": value, ...}");
+        if (status == NEO_OK) status = neo_scratch_add_json(scratch, at, (size_t)(stop - at));
         if (status == NEO_ERR_CAPACITY && neo_scratch_count(scratch) > 0) {
             TRY(predict(w, v));
             status = neo_scratch_add_json(scratch, at, (size_t)(stop - at));
@@ -229,7 +236,9 @@ static void answer_generation(worker *w, const version *v, http_exchange *e, htt
     size_t from = text->size;
     int listens = 1;
     neo_status status =
-        neo_decoder_add_json(decoder, e->body, e->request.body, &sampling, &asked);
+        check_object(e->body, e->body + e->request.body, ", as {\"prompt\": \"To be\"}");
+    if (status == NEO_OK)
+        status = neo_decoder_add_json(decoder, e->body, e->request.body, &sampling, &asked);
     if (status != NEO_OK) {
         answer_error(e, text, status == NEO_ERR_CAPACITY ? 413 : 400, neo_last_error());
         return;

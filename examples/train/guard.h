@@ -164,6 +164,8 @@ static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load
                             int *saved) {
     char best[4096];
     double was;
+    neo_difference difference = NEO_DIFFERS_NOT;
+    d.difference = &difference;
     neo_status status = neo_load(me->ctx, &d, state, step);
     *saved = status == NEO_OK;
     if (status == NEO_ERR_NOT_FOUND) {
@@ -176,8 +178,7 @@ static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load
         neo_checkpoint_metric(me->ctx, d.dir, *step, "lr", &was) == NEO_OK && was != lr)
         say(me, "warning: step %lld was saved with --lr %g, the run goes on with --lr %g\n",
             (long long)*step, was, lr);
-    if (status == NEO_ERR_MISMATCH && (strstr(neo_last_error(), " has shape ") ||
-                                       strstr(neo_last_error(), " has no tensor ")))
+    if (difference == NEO_DIFFERS_TENSORS)
         return neo_fail(status, "%s: give the %s of its training", neo_last_error(), sizes);
     if (status != NEO_ERR_NOT_FOUND) return status;
     say(me, "no checkpoint in %s yet: starting from the beginning\n", saves->dir);

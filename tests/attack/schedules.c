@@ -14,8 +14,8 @@
      - nothing hangs (a watchdog ends the program), all memory is given back.
 
      schedules [FIRST COUNT]    by default the first 400 schedules, a million where ATTACK is set */
-#define NEO_COMM_IMPLEMENTATION /* for the timeout of a group */
 #include "../comm/ranks.h"
+#include "inside_comm.h"
 #include "meter.h"
 
 #include <signal.h>
@@ -390,7 +390,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     int left = 0;
     if (p.s->halves) EXPECT_OK(comm, neo_comm_split(comm, half_of(p.rank), 0, &p.mine.group));
     neo_comm_sleep(comm, 1000000); /* until all have left the split */
-    if (p.mine.group) p.mine.group->desc.timeout_ms = HALF_TIMEOUT_MS;
+    if (p.mine.group) inside_set_timeout(p.mine.group, HALF_TIMEOUT_MS);
     for (int at = 0; at < p.s->step_count && !left; at++) {
         int now = mine != NONE && p.s->fault_at[p.rank] == at;
         neo_comm_sleep(comm, (int64_t)p.s->steps[at].sleep_ms[p.rank] * 1000000);

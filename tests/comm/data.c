@@ -2,12 +2,15 @@
    ranks, samples and metrics in global order, standard input on every rank. As threads; and,
    compiled with NEO_COMM_MPI, the same under mpirun. With the argument "stdin" it only reads
    numbers from standard input, on all ranks, and prints what they were. */
-#define NEO_COMM_IMPLEMENTATION /* its private names, too */
+#include "inside_comm.h"
 #include "neo_data.h"
 #include "ranks.h"
 
 #include <pthread.h>
 #include <signal.h>
+#if defined(NEO_COMM_MPI)
+#include <mpi.h>
+#endif
 
 #if !defined(_WIN32)
 #include <fcntl.h>
@@ -531,7 +534,7 @@ static neo_status input_fails(neo_comm *comm, void *user) {
     EXPECT_OK(comm, pair_reads(comm, &p, 3, &n));
     EXPECT_OK(comm,
               neo_comm_barrier(comm, NULL)); /* a loss does not keep what others have not had yet */
-    if (rank == 1) neo_comm_abort(p.input->group, "its thread is lost");
+    if (rank == 1) neo_comm_abort(inside_input_group(p.input), "its thread is lost");
     while ((status = neo_reader_next(p.standard, &b)) == NEO_OK) n++;
     EXPECT_ERR(comm, status, NEO_ERR_PEER, "rank 1 has given up: its thread is lost");
     pair_close(comm, &p);
@@ -607,7 +610,7 @@ static int64_t refused; /* of rank 1: which allocation from now on */
 static void *refusing_alloc(size_t size, size_t align, void *user) {
     void *p = NULL;
     (void)user;
-    if (size == sizeof(struct neo_comm_input) &&
+    if (size == inside_input_bytes() &&
         __atomic_add_fetch(&refused, -1, __ATOMIC_RELAXED) == 0)
         return NULL;
     return posix_memalign(&p, align < sizeof p ? sizeof p : align, size ? size : 1) == 0 ? p : NULL;

@@ -102,7 +102,7 @@ for n in 1 2 4 8; do
     if [ $n = 1 ]; then expected=$digest; fi
     same "allreduce, $n threads" "$digest" "$expected"
 done
-for n in 1 2 3 8; do
+for n in 1 3 8; do # on 2: readme.sh
     digest=$(timeout 900 "$B/ranks" --ranks $n 2>&1 | grep '^state')
     if [ $n = 1 ]; then expected_ranks=$digest; fi
     same "ranks, $n threads" "$digest" "$expected_ranks"

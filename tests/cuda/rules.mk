@@ -71,7 +71,7 @@ $(addprefix $(B)/tests/emulated_,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/emulat
 $(B)/tests/emulated.a: $(B)/tests/checked.o $(addprefix $(B)/tests/emulated_,neo.o neo_comm.o \
     neo_fsdp.o cuda.o controls.o)
 	$(archive)
-$(B)/tests/emulated_%_nccl.o: %.h
+$(B)/tests/emulated_neo_comm_nccl.o: $(B)/tests/emulated_%_nccl.o: $$($$*_of)
 	$(on_cpu) $(nccl_flags) $(implement)
 $(B)/tests/emulated_nccl.a: $(B)/tests/emulated_neo_comm_nccl.o $(B)/tests/emulated_nccl_on_cpu.o
 	$(archive)

@@ -637,6 +637,10 @@ static void binary_refused(void) {
     CHECK_ERR(neo_schema_binary(ctx, &d, &none), NEO_ERR_RANGE,
               "bad.bin: row 4, column 8 (feature 2): id 4294967295 is not in [0, 2147483647), from "
               "which rows are counted");
+    memcpy(bytes + 4 * row, "\7\0\0\0", 4); /* an earlier fault than the id's */
+    write_bytes(path, bytes, n / row * row);
+    CHECK_ERR(neo_schema_binary(ctx, &d, &none), NEO_ERR_RANGE,
+              "bad.bin: row 4, column 0: expected a label in [0, 1], found 7");
     d.path_count = 0;
     CHECK_ERR(neo_schema_binary(ctx, &d, &none), NEO_ERR_ARG, "neither rows nor paths");
     int32_t wrong[FEATURES] = {1, 1, 0, 1, 1};
@@ -644,6 +648,48 @@ static void binary_refused(void) {
     CHECK_ERR(neo_schema_binary(ctx, &d, &none), NEO_ERR_ARG, "feature 2 has 0 ids");
     refused(s, "-", NULL, NEO_ERR_ARG, "cannot come from standard input");
     neo_schema_destroy(s);
+}
+
+static int warned;
+static void count_warning(neo_log_level level, const char *message, void *user) {
+    (void)user;
+    warned += level == NEO_LOG_WARNING &&
+              strstr(message, "raw.bin: its numbers are the bits of floats") != NULL;
+}
+/* Floats that are read as integers are said to be; integers, and floats as such, are not. */
+static void binary_of_floats(void) {
+    const char *path = tmp_path("raw.bin");
+    neo_ctx_desc desc;
+    neo_ctx *own = NULL;
+    neo_schema *s = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.logger.log = count_warning;
+    REQUIRE_OK(neo_ctx_create(&desc, &own));
+    neo_binary_desc d = raw_desc(&path, 1);
+    write_raw(path, 0);
+    for (int i = 0; i < 4; i++) { /* with rows, and counted */
+        d.float_dense = i % 2;
+        d.rows = i < 2 ? 200 : 0;
+        warned = 0;
+        REQUIRE_OK(neo_schema_binary(own, &d, &s));
+        CHECK_INT(warned, !d.float_dense);
+        neo_schema_destroy(s);
+    }
+    static const int32_t numbers[][DENSE] = {
+        {0, 0, 0}, {1, 0, -1}, {800000000, 1065353216, 0}, {1065353216, 0, -1082130432}};
+    d.float_dense = 0;
+    for (int i = 0; i < 4; i++) {
+        FILE *f = fopen(path, "wb");
+        REQUIRE(f);
+        for (int k = 0; k < 1 + DENSE + 13; k++)
+            put_i32(f, k && k <= DENSE ? numbers[i][k - 1] : 0);
+        fclose(f);
+        warned = 0;
+        REQUIRE_OK(neo_schema_binary(own, &d, &s));
+        CHECK_INT(warned, i == 3);
+        neo_schema_destroy(s);
+    }
+    neo_ctx_destroy(own);
 }
 
 /* ---- archives of numpy.savez ---- */
@@ -875,6 +921,7 @@ int main(void) {
     RUN(binary_direct);
     RUN(binary_ids);
     RUN(binary_refused);
+    RUN(binary_of_floats);
     RUN(npz_batches);
     RUN(npz_refused);
     if (neo_ctx_memory(ctx).bytes != bytes) {

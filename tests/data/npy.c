@@ -332,6 +332,18 @@ static void triples_that_do_not_fit(void) {
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(ids, NEO_I32, 4, 1)));
     CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_RANGE,
               "(feature 0): id 2147483647 is not in [0, 2147483647), from which rows are counted");
+    int64_t wide[4] = {0, 1, 2, 5000000000}, seven = 7; /* hashes, say */
+    CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(wide, NEO_I64, 4, 1)));
+    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_RANGE,
+              "id 5000000000 is not in [0, 2147483647), from which rows are counted (else give "
+              "rows, and modulo)");
+    REQUIRE_OK(neo_schema_npy(ctx, &prefix, 1, &seven, 1, &s));
+    neo_reader_desc of_wide = reader_desc(s, &prefix, 1, 4);
+    REQUIRE_OK(neo_reader_open(ctx, &of_wide, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    CHECK_INT(((const int64_t *)b.sparse.ids)[3], 5000000000 % 7);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
     ids[3] = -3;
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(ids, NEO_I32, 4, 1)));
     CHECK_ERR(neo_schema_npy(ctx, both, 2, NULL, 0, &s), NEO_ERR_SHAPE, "the schema 2 and 2");

@@ -417,6 +417,15 @@ static void no_data(void) {
     CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, "empty.txt: is compressed with gzip");
     CHECK(!strstr(neo_last_error(), "neo_"));
     neo_reader_close(r);
+    static const char *const packed[][3] = {{"\x1F\x8B", "gzip", "zcat"},
+                                            {"\x28\xB5\x2F\xFDx", "zstd", "zstdcat"},
+                                            {"\xFD\x37zXZ", "xz", "xzcat"},
+                                            {"PK\x03\x04", "zip", "unzip -p"}};
+    for (int i = 0; i < 4; i++) {
+        const neo_packing of = neo_packing_of(packed[i][0], strlen(packed[i][0]));
+        CHECK(of.name && !strcmp(of.name, packed[i][1]) && !strcmp(of.unpack, packed[i][2]));
+        CHECK(!neo_packing_of(packed[i][0], 1).name && !neo_packing_of("1\t2\t", 4).name);
+    }
     path = "no/such/file.tsv";
     d = reader_desc(criteo, &path, 1, 2);
     CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_NOT_FOUND, "no/such/file.tsv");

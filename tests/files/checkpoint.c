@@ -95,8 +95,10 @@ static neo_status save(neo_ctx *ctx, model *m, int64_t step, int keep) {
     model_fill(m, step);
     return neo_save(ctx, &desc, m->state);
 }
+static neo_difference difference; /* of the last load */
 static neo_status load(neo_ctx *ctx, model *m, int64_t step, int64_t *loaded) {
-    neo_load_desc desc = {.dir = root, .step = step};
+    neo_load_desc desc = {.dir = root, .step = step, .difference = &difference};
+    difference = NEO_DIFFERS_NOT;
     return neo_load(ctx, &desc, m->state, loaded);
 }
 
@@ -506,6 +508,7 @@ static void definitions(void) {
     REQUIRE_OK(neo_state_define(m.state, "optimizer", "sgd"));
     CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH,
               "optimizer is 'adagrad \"\\ \xC3\xA9' there, 'sgd' here");
+    CHECK_INT(difference, NEO_DIFFERS_DEFINITION);
     REQUIRE_OK(neo_state_define(m.state, "optimizer", "adagrad \"\\ \xC3\xA9"));
     REQUIRE_OK(neo_state_define(m.state, "k", "2"));
     CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH, "k is not defined there, '2' here");
@@ -553,9 +556,13 @@ static void other_tensors(void) {
     model_fill(&m, 1);
     model_add(&m, NEO_STATE_WEIGHT, "top.0.bias", neo_tensor_1d(extra, NEO_F32, 4));
     CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH, "it has no tensor top.0.bias");
+    CHECK_INT(difference, NEO_DIFFERS_TENSORS);
+    CHECK(load(ctx, &m, 7, &step) == NEO_ERR_NOT_FOUND);
+    CHECK_INT(difference, NEO_DIFFERS_NOT);
     REQUIRE_OK(save(ctx, &m, 4, 0));
     REQUIRE(model_make(ctx, &other));
     CHECK_ERR(load(ctx, &other, 4, &step), NEO_ERR_MISMATCH, "it has the tensor top.0.bias");
+    CHECK_INT(difference, NEO_DIFFERS_TENSORS);
     neo_state_destroy(other.state);
     static const struct {
         neo_state_kind kind;
@@ -575,8 +582,11 @@ static void other_tensors(void) {
         REQUIRE_OK(
             neo_state_add(state, cases[i].kind, "bags.C1.weight",
                           neo_tensor_2d(small, cases[i].dtype, cases[i].rows, cases[i].cols)));
-        neo_load_desc desc = {.dir = root, .step = 3, .any_definition = 1};
+        neo_load_desc desc = {.dir = root, .step = 3, .any_definition = 1,
+                              .difference = &difference};
+        difference = NEO_DIFFERS_NOT;
         CHECK_ERR(neo_load(ctx, &desc, state, &step), NEO_ERR_MISMATCH, cases[i].message);
+        CHECK_INT(difference, NEO_DIFFERS_TENSORS);
         neo_state_destroy(state);
     }
     for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) CHECK(small[i] == 0.0f);

@@ -247,6 +247,7 @@ typedef struct world {
     int64_t fail_at;
     neo_status status[MAX_RANKS];
     char text[MAX_RANKS][600];
+    neo_difference difference[MAX_RANKS];
     int64_t loaded[MAX_RANKS];
     uint64_t digest[MAX_RANKS];
     neo_saving *saving[MAX_RANKS];
@@ -425,6 +426,7 @@ static void *run_rank(void *arg) {
     neo_load_desc load = w->load;
     save.dir = load.dir = w->dirs[r] ? w->dirs[r] : root;
     save.group = load.group = &w->groups[r];
+    load.difference = &w->difference[r];
     save.full_every = chain;
     if (w->steps[r]) save.step = w->steps[r];
     disk_calls = 0;
@@ -1336,6 +1338,7 @@ static void other_tensors(void) {
                                 neo_tensor_2d(x, NEO_F32, 97, 8), &part));
     CHECK_ERR(world_run(&w, LOAD), NEO_ERR_MISMATCH, "rank 1: ");
     CHECK(strstr(neo_last_error(), "it has no tensor new"));
+    for (int r = 0; r < w.size; r++) CHECK_INT(w.difference[r], NEO_DIFFERS_TENSORS);
     for (int t = 0; t < TENSORS; t++) { /* each is missing in the states in turn */
         world some;
         memcpy(&some, &w, sizeof some);

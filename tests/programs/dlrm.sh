@@ -1356,7 +1356,7 @@ refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch
 refused "format of synthetic data" '--format nosuch: not criteo, adult' $model --format nosuch
 for format in npy criteo auto; do
-    refused "$format without effect" "--synthetic does not go with --format $format" $model \
+    refused "$format without effect" "--synthetic generates .* $format: leave out --format" $model \
         --format $format
 done
 refused "rows without effect" '--rows: --format adult knows its rows' --data \
@@ -1703,7 +1703,9 @@ refused "--bottom of no dense numbers" 'beginning with 1 .this data has no dense
     --data "$W/day_0_lines.svm" --format libsvm --bottom 13-16
 refused "fm of one feature" "pairs features, not the ids of one" --data "$W/day_0_lines.svm" \
     --format libsvm --batch 16 --model fm
-for look in 'compressed:\037\213\010\000ab' 'UTF-16:\377\376a\000\n\000' \
+for look in 'compressed:\037\213\010\000ab' 'UTF-16 -t:\377\376a\000\n\000' \
+    'UTF-16LE -t:a\000\t\000b\000\t\000c\000\n\000' \
+    'UTF-16BE -t:\000a\000\t\000b\000\t\000c\000\n' \
     'of several files:\223NUMPYabc' 'unzip -p it:PK\003\004abc' 'zstdcat it:\050\265\057\375abc' \
     'no sample:'; do
     printf "${look#*:}" >"$W/looked_at"

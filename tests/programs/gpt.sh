@@ -408,6 +408,12 @@ printf 'to be or not to be, that is the question' >"$W/short"
 : >"$W/empty"
 refused "a missing file" 'missing: cannot open' --data "$W/missing"
 refused "a missing file, 4 ranks" 'missing: cannot open' --data "$W/missing" --ranks 4
+if said=$(cd "$W" && "$OLDPWD/$B/gpt" 2>&1); then fail "no default text: accepted"; fi
+case $said in
+*"input.txt: cannot open"*"(the default, a file of neo's own folder: name a text by --data)")
+    pass ;;
+*) fail "no default text: $said" ;;
+esac
 refused "a directory" 'cannot be read' --data "$W"
 refused "an empty file" '0 characters' --data "$W/empty"
 refused "a text shorter than the context" \

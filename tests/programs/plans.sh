@@ -78,6 +78,9 @@ if [ "$(grep -c '^    not ' "$W/verbose")" = 156 ]; then
 else
     fail "--verbose does not say for 26 tables why not the six other ways"
 fi
+printf 'batch 100\ntable a 100x16 2\n' >"$W/one.model"
+said=$("$B/plan" "$W/one.model" $P/clusters/laptop.cluster --ranks 1 2>&1 | head -1)
+same "one of each" "${said##*: }" "1 table on 1 rank"
 for all in tw cw rw dp twrw twcw grid; do
     if "$B/plan" $P/models/a1.model $P/clusters/zionex.cluster --all $all --memory 100TiB \
         >"$W/all" 2>"$W/err" && grep -q "^$all  *[0-9]" "$W/all"; then
@@ -361,14 +364,14 @@ for every in 1 1000; do
     best=$(awk '{ us = $2 * ($3 == "ms" ? 1000 : 1) } !n++ || us < least { least = us; best = $1 }
         END { print best }' "$W/each")
     same "--replicas auto, every $every" \
-        "$(sed -n 's/^shortest step: \([0-9]*\) replicas on.*/\1/p' "$W/auto")" "$best"
+        "$(sed -n 's/^shortest step: \([0-9]*\) replicas* on.*/\1/p' "$W/auto")" "$best"
 done
 # Where links between nodes are slow and copies are seldom averaged, each node has all tables.
 replicas --replicas auto --sync-every 100 --set cross.bandwidth=1e7 --set batch=9600 \
     --set table.c.rows=50000 --set table.c.buckets=4 --set unit.bottom.params=0 \
     --set unit.top.params=0 >"$W/auto"
 same "--replicas auto, slow links" \
-    "$(sed -n 's/^shortest step: \([0-9]*\) replicas on.*/\1/p' "$W/auto")" 6
+    "$(sed -n 's/^shortest step: \([0-9]*\) replicas* on.*/\1/p' "$W/auto")" 6
 "$B/plan" "$W/if.model" "$W/if.cluster" --sweep --ranks 4..16 --replicas auto \
     --sync-every 1000 --json --set cross.bandwidth=1e6 >"$W/sweep.json" 2>"$W/err"
 if grep -q '"ranks": 16, "replicas": [2-9]' "$W/sweep.json"; then pass
@@ -462,6 +465,8 @@ fi
 measures=$B/tests/plan
 [ -x "$measures" ] || measures=$B/plan
 disk=$(mktemp -d /dev/shm/neo-plan-XXXXXX 2>/dev/null) || disk=$W
+trap '[ "$disk" = "$W" ] || rm -rf "$disk"' EXIT
+trap 'exit 1' HUP INT TERM
 printf "batch 100\nskew 1.05\ntable a 100x16 2\n" >"$W/skewed.model"
 printf 'ranks 4 2\nmemory 8MiB\ntier dram 600KiB lfu\ntier disk 1GiB 1e9 5\n' \
     >"$W/measured.cluster"
@@ -482,7 +487,6 @@ if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 5 ] &&
 else
     fail "measured figures make another plan when read: $(cat "$W/err")"
 fi
-[ "$disk" = "$W" ] || rm -rf "$disk"
 if "$B/plan" "$W/nowhere" $P/clusters/laptop.cluster 2>"$W/err"; then fail \
     "a missing file is accepted"; elif grep -q "nowhere: cannot open" "$W/err"; then
     pass

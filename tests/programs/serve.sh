@@ -162,7 +162,8 @@ H='HTTP/1.1\r\nHost: a\r\n'
 printf "POST /predict ${H}Content-Length: 5\r\n\r\n{\"age" | says 400 'closing quote'
 printf "POST /predict ${H}Content-Length: 9\r\n\r\n{\"agee\":1}" |
     says 400 'agee.*which has age, .*, [.][.][.]'
-printf "POST /predict ${H}Content-Length: 5\r\n\r\n{}\n[]" | says 400 'line 2: '
+printf "POST /predict ${H}Content-Length: 5\r\n\r\n{}\n[]" |
+    says 400 'line 2: expected a JSON object on each line, as {.*column.*: value, ...}'
 printf "POST /predict ${H}Content-Length: 2\r\n\r\n\r\n" | says 400 'no sample'
 printf "POST /predict ${H}Content-Length: 20\r\n\r\n{}" | says 400 'Connection: close'
 printf "POST /predi" | says 400 'Connection: close'
@@ -266,6 +267,8 @@ for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --
     printf "GET /generate ${H}\r\n" | says 405 'Allow: POST'
     printf "POST /generate ${H}Content-Length: 5\r\n\r\n{\"pro" | says 400 'closing quote'
     printf "POST /generate ${H}Content-Length: 9\r\n\r\n{\"tok\":1}" | says 400 'is not prompt'
+    printf "POST /generate ${H}Content-Length: 4\r\n\r\n [1]" |
+        says 400 'expected a JSON object, as {.*prompt.*: .*To be.*}'
     (printf "POST /generate ${H}Content-Length: 113\r\n\r\n{\"prompt\":\""; printf '%0100d"}' 0) |
         says 413 'context is 64'
     same "tokens are counted" "$(metric neo_samples_total)" 122

@@ -212,6 +212,10 @@ done
 if grep -q 'predicted to take [0-9]' "$W/plan.2M" && cmp -s "$W/plan.2M" "$W/plan.2e6"; then pass
 else fail "--cluster with units: $(cat "$W/plan.2M" "$W/plan.2e6" "$W/err")"
 fi
+# A pipe is read once, for both ranks.
+cat "$W/slow.cluster" | "$B/dlrm" $model --ranks 2 --show-plan --cluster /dev/stdin 2>"$W/err" |
+    grep '^plan:' >"$W/plan.pipe"
+same "--cluster from a pipe" "$(cat "$W/plan.pipe")" "$(cat "$W/plan.2e6")"
 printf 'flops 1e9\nlayer forward 1e-9 0 x\n' >"$W/bad.cluster"
 printf 'flops 20G 7\n' >"$W/more.cluster"
 printf 'local 2e9 5\n' >"$W/no.cluster"

@@ -3,6 +3,7 @@
 #ifndef DLRM_FORMATS_H
 #define DLRM_FORMATS_H
 #include "options.h"
+#include <ctype.h>
 
 typedef struct schema_call {
     neo_ctx *ctx;
@@ -171,13 +172,16 @@ static const char *line_format(const char *p, const char *end) {
     }
     return words && words == colons[1] ? "libsvm" : words && words == colons[2] ? "libffm" : NULL;
 }
-/* What unpacks a file, by its first bytes; NULL: it is not compressed. */
-static const char *unpacker(const char *bytes) {
-    static const char *const of[][2] = {{"\x1f\x8b", "zcat"}, {"\x28\xb5\x2f\xfd", "zstdcat"},
-                                        {"\xfd\x37zXZ", "xzcat"}, {"PK\3\4", "unzip -p"}};
-    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
-        if (memcmp(bytes, of[i][0], strlen(of[i][0])) == 0) return of[i][1];
-    return NULL;
+/* Text of two bytes a character, each second one 0: with its mark, or by its first characters. */
+static int is_utf16(const char *bytes, size_t count) {
+    const unsigned char *b = (const unsigned char *)bytes;
+    if (count > 4 && ((b[0] == 0xff && b[1] == 0xfe) || (b[0] == 0xfe && b[1] == 0xff))) return 1;
+    const size_t zero = b[0] ? 1 : 0; /* of each pair */
+    size_t i = 0;
+    while (i + 2 <= count && i < 64 && !b[i + zero] &&
+           (isprint(b[i + 1 - zero]) || isspace(b[i + 1 - zero])))
+        i += 2;
+    return i >= 8 && (i == 64 || i + 2 > count);
 }
 /* The format of a file: by the files beside it (npy, npz, adult) or its first line. NULL: it begins
    like none. */
@@ -197,14 +201,15 @@ static neo_status look_at(const options *o, const char *path, const char **name)
     size_t count = fread(bytes, 1, sizeof bytes, f);
     (void)fclose(f);
     if (count == 0) REFUSE("%s holds no sample", path);
-    if (count > 4 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0))
-        REFUSE("%s is UTF-16: iconv -f UTF-16 -t UTF-8 makes text of it that can be read", path);
+    if (is_utf16(bytes, count))
+        REFUSE("%s is UTF-16: iconv -f UTF-16%s -t UTF-8 makes text of it that can be read", path,
+               bytes[0] == 0 ? "BE" : bytes[1] == 0 ? "LE" : "");
     if (count > 6 && (strstr(path, ".npz") || memcmp(bytes, "\x93NUMPY", 6) == 0))
         REFUSE("%s is one of several files: --data is what their names begin with, as dir/day_0_",
                path);
-    if (count > 4 && unpacker(bytes))
+    if (neo_packing_of(bytes, count).name)
         REFUSE("%s is compressed: %s it into --data - with the --format of its text", path,
-               unpacker(bytes));
+               neo_packing_of(bytes, count).unpack);
     if (count >= 160 && memchr(bytes, 0, 160)) *name = o->hot ? "raw" : "binary";
     for (const char *end = p + count, *stop; !*name && p < end; p = stop < end ? stop + 1 : end) {
         stop = memchr(p, '\n', (size_t)(end - p));
@@ -246,7 +251,8 @@ static neo_status check_format(const options *o) {
     if (o->synthetic && (o->data || o->test))
         REFUSE("--synthetic generates data: leave out --data and --test");
     if (o->synthetic && !o->no_format)
-        REFUSE("--synthetic does not go with --format %s", o->format);
+        REFUSE("--synthetic generates samples, and reads none of --format %s: leave out --format",
+               o->format);
     return f ? check_known_format(o, f) : NEO_OK;
 }
 

@@ -222,16 +222,20 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
            (long long)out, which == TOP && m->tasks > 1 ? ", the labels of a sample" : "");
 }
 
-static const char *const CROSS = "3x64"; /* --cross, unless given */
-/* "3x64" -> layers 3, rank 64; "3": rank 0, square matrices. text: NULL, unless given. */
-static neo_status parse_cross(const char *text, neo_cross_desc *d) {
-    const char *given = text ? text : CROSS;
+/* "3x64" -> layers 3, *number 64, at least 1; "3": it stays. Returns whether it is one of them. */
+static int parse_layers(const char *text, int *layers, int64_t *number) {
     char *end;
-    const long layers = strtol(given, &end, 10);
-    *d = (neo_cross_desc){.name = "cross", .layers = (int)layers};
-    if (*end == 'x') d->rank = strtoll(end + 1, &end, 10);
-    if (!*end && layers >= 1 && layers <= NEO_MAX_LAYERS && d->rank >= !!strchr(given, 'x'))
-        return NEO_OK;
+    const long count = strtol(text, &end, 10);
+    const int both = *end == 'x';
+    if (both) *number = strtoll(end + 1, &end, 10);
+    *layers = (int)count;
+    return !*end && count >= 1 && count <= NEO_MAX_LAYERS && (!both || *number >= 1);
+}
+static const char *const CROSS = "3x64"; /* --cross, unless given */
+/* Without x: rank 0, square matrices. text: NULL, unless given. */
+static neo_status parse_cross(const char *text, neo_cross_desc *d) {
+    *d = (neo_cross_desc){.name = "cross"};
+    if (parse_layers(text ? text : CROSS, &d->layers, &d->rank)) return NEO_OK;
     REFUSE("--cross %s: not layers (1 .. %d), or layers x rank, as 3x64", text, NEO_MAX_LAYERS);
 }
 static neo_status create_cross(model *m, const options *o, int64_t width) {
@@ -247,11 +251,8 @@ static neo_status create_cross(model *m, const options *o, int64_t width) {
 static const char *const WUKONG = "2x64"; /* --wukong, unless given */
 /* "2x64" -> layers 2, 64 hidden. text: NULL, unless given. */
 static neo_status parse_wukong(const char *text, neo_wukong_desc *d) {
-    char *end;
-    const long layers = strtol(text ? text : WUKONG, &end, 10);
-    *d = (neo_wukong_desc){.name = "wukong", .layers = (int)layers};
-    if (*end == 'x') d->hidden = strtoll(end + 1, &end, 10);
-    if (!*end && layers >= 1 && layers <= NEO_MAX_LAYERS && d->hidden >= 1) return NEO_OK;
+    *d = (neo_wukong_desc){.name = "wukong"};
+    if (parse_layers(text ? text : WUKONG, &d->layers, &d->hidden) && d->hidden) return NEO_OK;
     REFUSE("--wukong %s: not layers (1 .. %d) x hidden numbers, as %s", text, NEO_MAX_LAYERS,
            WUKONG);
 }

@@ -23,6 +23,7 @@ typedef struct options {
     cli_board board;
     cli_saves saves;
     int64_t full_every;
+    neo_cluster measured; /* the lines of --cluster, by check_words */
 } options;
 
 /* What a model does with the pooled rows of the features. The last three add their result, one

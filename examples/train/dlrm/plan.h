@@ -56,16 +56,16 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .pipeline = m->pipeline, .distinct = o->distinct,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
                        .replicas = groups, .sync_every = (int32_t)o->sync_every,
-                       .cluster = {.ranks = ranks / groups,
-                                   .ranks_per_node = ranks_per_node(m->comm),
-                                   .memory_bytes = o->tier ? 0 : o->memory},
+                       .cluster = o->measured,
                        .dense_flops_bottom = mlp_flops(bottom),
                        .dense_flops_top = mlp_flops(top),
                        .dense_params = mlp_elements(bottom) + mlp_elements(top),
                        .table_placements = m->hot.placements,
                        .skip_empty = groups == 1 && (o->skip_empty || m->hot.tables),
                        .profile = o->tier ? m->profile : NULL};
-    if (o->cluster) TRY(cluster_read("cluster", o->cluster, &d.cluster));
+    d.cluster.ranks = ranks / groups;
+    d.cluster.ranks_per_node = ranks_per_node(m->comm);
+    d.cluster.memory_bytes = o->tier ? 0 : o->memory;
     TRY(parse_wires(o, &d.wire_forward, &d.wire_backward));
     if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 && !d.skip_empty &&
         d.wire_forward == NEO_WIRE_F32 && d.wire_backward == NEO_WIRE_F32)
@@ -84,9 +84,9 @@ static neo_status check_widths(const char *option, const char *spec, int64_t out
     if (!count) REFUSE("--%s %s: not up to %d widths joined by '-'", option, spec, NEO_MAX_LAYERS);
     REFUSE("--%s %s: must end with %lld, which is --dim", option, spec, (long long)out);
 }
-/* Words of tables and layers that need no look at the data, which may be long. A plan's file may
-   come later where the run ends before it is read. */
-static neo_status check_words(const options *o) {
+/* Words of tables and layers that need no look at the data, which may be long, and the lines of
+   --cluster. A plan's file may come later where the run ends before it is read. */
+static neo_status check_words(options *o) {
     neo_placement placement;
     neo_dtype rows_dtype;
     neo_wire wires[2];
@@ -96,7 +96,6 @@ static neo_status check_words(const options *o) {
     neo_schedule_kind schedule;
     neo_cross_desc cross;
     neo_wukong_desc wukong;
-    neo_cluster cluster = {0};
     struct stat s;
     TRY(parse_optimizer(o->optimizer, &of_mlps, &of_tables));
     TRY(parse_rows_dtype(o->rows_dtype, &rows_dtype));
@@ -108,7 +107,7 @@ static neo_status check_words(const options *o) {
     TRY(check_widths("bottom", o->bottom, o->dim));
     TRY(check_widths("top", o->top, 0));
     if (o->summary || o->save_profile) return NEO_OK;
-    if (o->cluster) TRY(cluster_read("cluster", o->cluster, &cluster));
+    if (o->cluster) TRY(cluster_read("cluster", o->cluster, &o->measured));
     if (strcmp(o->plan, "auto") && neo_placement_parse(o->plan, &placement) != NEO_OK &&
         stat(o->plan, &s) != 0 && errno == ENOENT)
         REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);

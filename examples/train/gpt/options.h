@@ -14,9 +14,10 @@ typedef struct options {
     cli_saves saves;
 } options;
 
+#define DEFAULT_TEXT "examples/data/shakespeare/input.txt"
 static const cli_option GPT_OPTIONS[] = {
     CLI_GROUP("Text and model"),
-    CLI_TEXT("data", data, "FILES", "examples/data/shakespeare/input.txt",
+    CLI_TEXT("data", data, "FILES", DEFAULT_TEXT,
              "*a text, or tokens of a byte-pair vocabulary in files of llm.c, or of nanoGPT with "
              "--vocabulary: several, comma-separated, are one text; all of it lies in memory"),
     CLI_TEXT("valid", valid, "FILES", NULL,
@@ -133,8 +134,9 @@ static neo_status check_options(const options *o) {
 static neo_status read_file(const char *option, const char *path, unsigned char **data,
                             size_t *bytes) {
     FILE *f = fopen(path, "rb");
-    if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--%s %s: cannot open: %s", option, path,
-                            strerror(errno));
+    if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--%s %s: cannot open: %s%s", option, path,
+                            strerror(errno), strcmp(path, DEFAULT_TEXT) ? "" :
+                            " (the default, a file of neo's own folder: name a text by --data)");
     size_t have = *bytes, room = have + (1 << 20);
     unsigned char *more;
     while (!feof(f) && !ferror(f) && (more = realloc(*data, room *= 2)) != NULL) {
