@@ -2950,8 +2950,8 @@ typedef struct neo__tile {
                                   ends[r * ends_row], with init from the end before it on */
     int64_t at_row, ends_row;
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
-       lines `fetch_row` behind the first of them, two where panels are that wide; dots: all of b of
-       the columns b_cols further on; rows8: b, 32 k ahead. NULL: nothing. */
+       lines `fetch_row` behind the first of them, two where panels are that wide; dots: b of as
+       many columns, some columns further on; rows8: b, 32 k ahead. NULL: nothing. */
     const float *fetch;
     int64_t fetch_step, fetch_row;
 } neo__tile;
@@ -3612,7 +3612,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 7 };
+enum { NEO__DEVICE_VERSION = 8 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3695,10 +3695,12 @@ typedef struct neo__column_sums_call {
     float *to;
     neo__leaf_cut leaves;
 } neo__column_sums_call;
-/* dw, a product by leaves, and dbias, column sums; c or to NULL: not wanted. */
+/* dw, a product by leaves; dbias, column sums; dx, a product that writes nothing that they read. c
+   or to NULL: not wanted. */
 typedef struct neo__linear_grads_call {
     neo__gemm_call dw;
     neo__column_sums_call dbias;
+    neo__gemm_call dx;
 } neo__linear_grads_call;
 /* The derivative of an activation is a function of z or of y; the other may have no memory. */
 NEO__EVERYWHERE NEO__INLINE int neo__act_needs_z(neo_activation act) {
@@ -4368,7 +4370,7 @@ static const char *neo__fp_self_check(void) {
    ------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
-    NEO__WORKER_SCRATCH_BYTES = 9 << 18, /* per worker: packed tiles, leaf partial sums */
+    NEO__WORKER_SCRATCH_BYTES = 3 << 20, /* per worker: packed tiles, leaf partial sums */
     NEO__SHARED_SCRATCH_BYTES = 16 << 20 /* of the caller: packed operands shared by all workers */
 };
 
@@ -4904,11 +4906,12 @@ NEO_API void neo_parallel_for(neo_ctx *ctx, int64_t count, neo_task_fn task, voi
     neo__run_tasks(ctx, count, task, arg, INT64_MAX);
 }
 
-/* Tasks of equal pieces of [0, count): about four per worker, each at least `grain` long. */
+/* Tasks of equal pieces of [0, count): about four per worker, each at least `grain` long; as many
+   for each worker, where there are more than workers. */
 NEO__INLINE int64_t neo__task_count(const neo_ctx *ctx, int64_t count, int64_t grain) {
-    int64_t most = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
-    int64_t tasks = grain > 0 ? count / grain : count;
-    return tasks < 1 ? 1 : tasks > most ? most : tasks;
+    const int64_t threads = ctx->threads, tasks = grain > 0 ? count / grain : count;
+    const int64_t each = threads == 1 ? 1 : NEO__MIN(tasks / threads, (int64_t)4);
+    return each > 0 ? each * threads : NEO__MAX(tasks, (int64_t)1);
 }
 /* The piece [begin, end) of task i, cut at multiples of `unit`. */
 NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_t unit,
@@ -5831,6 +5834,10 @@ static int neo__tensors_meet(const neo_tensor *s, const neo__box *box, const neo
     if (between >= a.extent[a.count] && between + bytes <= unit) return 0;
     return neo__boxes_meet(&a, 0, &b, 0, apart, &tries);
 }
+static int neo__tensors_overlap(const neo_tensor *a, const neo_tensor *b) {
+    neo__box box;
+    return neo__box_begin(&box, a) && neo__tensors_meet(a, &box, b);
+}
 /* One tensor, given twice. */
 static int neo__tensors_same(const neo_tensor *a, const neo_tensor *b) {
     int same = a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim;
@@ -6429,7 +6436,7 @@ enum {
     NEO__GEMM_PAIR = 64,               /* leaves of up to so many are added two at a time */
     NEO__GEMM_FAR_FLOATS = 1 << 17,    /* an operand of so many is not near: 512 KiB; */
     NEO__GEMM_VAST_FLOATS = 1 << 21,   /* of so many, it comes from memory: 8 MiB */
-    NEO__GEMM_SUM_FLOATS = 216 << 10,  /* subtree sums: 864 KiB */
+    NEO__GEMM_SUM_FLOATS = 408 << 10,  /* subtree sums: 1632 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
     NEO__GEMM_MAX_DEPTH = 13,          /* of their tree */
     NEO__GEMM_GRAIN = 1 << 16,         /* multiply-adds that are worth a task, to which */
@@ -6443,7 +6450,9 @@ enum {
     NEO__GEMM_THIN_EDGES = 512,        /* (twice as many of samples and 16 lanes), */
     NEO__GEMM_THIN_SEGMENT = 66 << 10, /* takes operands in parts of so many, which stay near */
     NEO__GEMM_SWAP_COLS = 4,           /* up to so many columns, lanes go over rows */
-    NEO__GEMM_DOT_TILES = 4,           /* of one, so many times a kernel's rows are a tile */
+    NEO__GEMM_GROUPS = 4,              /* of a task, where reading B counts */
+    NEO__GEMM_DOT_TILES = 4,           /* of one, so many times a kernel's rows are a tile, */
+    NEO__GEMM_DOT_MOST = 16,           /* or, of many, so many */
     NEO__GEMM_KEEPERS = 32             /* workers that remember what they have packed */
 };
 
@@ -6603,8 +6612,11 @@ NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
 /* The sizes of tiles and panels. */
 static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const neo__gemm_call *call = &gemm->call;
-    const int64_t lanes = gemm->ctx->gemm->lanes;
-    gemm->width = gemm->dots         ? NEO__GEMM_DOT_TILES * gemm->ctx->gemm->dot_rows
+    const int64_t lanes = gemm->ctx->gemm->lanes, dot_rows = gemm->ctx->gemm->dot_rows;
+    const int64_t threads = gemm->ctx->threads;
+    int64_t dots = NEO__GEMM_DOT_MOST;
+    if (threads > 1) dots = NEO__MIN(dots, call->n / (4 * threads * dot_rows));
+    gemm->width = gemm->dots         ? NEO__MAX(dots, (int64_t)NEO__GEMM_DOT_TILES) * dot_rows
                   : call->n <= lanes ? lanes
                                      : 2 * lanes;
     gemm->tile_rows = gemm->ctx->gemm->rows;
@@ -6711,6 +6723,9 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     }
     gemm->pack_b = !gemm->dots && !call->panels &&
                    (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
+    if (few) /* nobody fetches a task's first group */
+        gemm->group_panels =
+            NEO__MIN(gemm->group_panels, (cols + NEO__GEMM_GROUPS - 1) / NEO__GEMM_GROUPS);
     const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
     if (thin) gemm->pack_a = gemm->pack_b = 0;
     else if (gemm->by_rows || no_room) gemm->pack_a = 0;
@@ -7006,8 +7021,10 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
     if (gemm->dots) {
         tile->b = call->b + place->n0 * call->b_col;
         tile->b_col = call->b_col, tile->b_cols = place->cols;
-        if (call->n * call->k >= NEO__GEMM_VAST_FLOATS && place->n0 + 2 * gemm->width <= call->n)
-            tile->fetch = tile->b + gemm->width * tile->b_col;
+        const int64_t ahead = NEO__GEMM_DOT_TILES * gemm->ctx->gemm->dot_rows;
+        if (call->n * call->k >= NEO__GEMM_VAST_FLOATS &&
+            place->n0 + gemm->width + ahead <= call->n)
+            tile->fetch = tile->b + ahead * tile->b_col;
     } else if (call->panels) {
         tile->b_k = 2 * gemm->ctx->gemm->lanes;
         tile->b = call->panels + place->n0 * (call->k + 1) + box->k0 * tile->b_k;
@@ -7702,18 +7719,19 @@ static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
    >>impl-linear
 
    dW = dZ^T X is a product whose k is the sample: >>impl-gemm sums it by leaves. db adds the
-   columns of dZ leaf by leaf, in the same parallel region. dX = dZ W can be multiplied by the
-   derivative of the activation before it while its rows are in the cache.
+   columns of dZ leaf by leaf. dX = dZ W can be multiplied by the derivative of the activation
+   before it while its rows are in the cache. All three are one list of tasks.
    ------------------------------------------------------------------------ */
 enum {
     NEO__BIAS_COLS = 256, /* columns of db that a task adds */
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
 
-/* dw and dbias of checked tensors. Also of one leaf the record says `tree`: a device's product then
-   has the same shape on any number of ranks. */
+/* dw and dbias of checked tensors, and dx, or NULL. Also of one leaf the record says `tree`: a
+   device's product then has the same shape on any number of ranks. */
 static neo_status neo__linear_grads(neo_ctx *ctx, const char *fn, const neo__leaf_cut *leaves,
-                                    neo_tensor x, neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
+                                    neo_tensor x, neo_tensor dz, neo_tensor dw, neo_tensor dbias,
+                                    const neo__gemm_call *dx) {
     NEO__ZERO(neo__linear_grads_call, call);
     call.dw = neo__gemm_call_make(dz, 1, x, 0, dw);
     call.dw.tree = 1;
@@ -7724,6 +7742,7 @@ static neo_status neo__linear_grads(neo_ctx *ctx, const char *fn, const neo__lea
     call.dbias.cols = dz.shape[1];
     call.dbias.to = neo__f32(dbias);
     call.dbias.leaves = *leaves;
+    if (dx) call.dx = *dx;
     return NEO__RUN(ctx, fn, linear_grads, &call);
 }
 
@@ -7764,16 +7783,15 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
                {&dz, "dz"});
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
-    if (dx.data) NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
-    /* Last: a device may join the sums for dbias with the next call. */
-    return dw.data || dbias.data ? neo__linear_grads(ctx, fn, &held, x, dz, dw, dbias) : NEO_OK;
+    if (!dw.data && !dbias.data) return dx.data ? NEO__RUN(ctx, fn, gemm, &call) : NEO_OK;
+    return neo__linear_grads(ctx, fn, &held, x, dz, dw, dbias, dx.data ? &call : NULL);
 }
 #endif
 
-/* ---- the CPU: both in one parallel region ---- */
+/* ---- the CPU ---- */
 typedef struct neo__linear_job {
     neo_ctx *ctx;
-    neo__product dw; /* its tasks come first */
+    neo__product dw, dx; /* their tasks come first, in this order */
     const neo__column_sums_call *dbias;
 } neo__linear_job;
 
@@ -7815,23 +7833,24 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *cal
 }
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_job *job = (neo__linear_job *)arg;
-    const int64_t j0 = (index - job->dw.tasks) * NEO__BIAS_COLS;
-    if (j0 < 0) neo__product_task(&job->dw, index, worker);
-    else {
-        neo__product_forget(&job->dw, worker);
-        neo__linear_bias_task(job->ctx, job->dbias, j0, worker);
-    }
+    const int64_t of_dx = index - job->dw.tasks, of_bias = of_dx - job->dx.tasks;
+    if (of_dx >= 0) neo__product_forget(&job->dw, worker);
+    if (of_dx < 0 || of_bias >= 0) neo__product_forget(&job->dx, worker);
+    if (of_dx < 0) neo__product_task(&job->dw, index, worker);
+    else if (of_bias < 0) neo__product_task(&job->dx, of_dx, worker);
+    else neo__linear_bias_task(job->ctx, job->dbias, of_bias * NEO__BIAS_COLS, worker);
 }
 static neo_status neo__cpu_linear_grads(neo_device *device, const neo__linear_grads_call *call) {
     neo__linear_job job;
     job.ctx = neo__cpu_ctx(device);
-    job.dw.tasks = job.dw.ns = 0;
+    job.dw.tasks = job.dw.ns = job.dx.tasks = job.dx.ns = 0;
     job.dbias = &call->dbias;
     if (call->dw.c) neo__product_begin(&job.dw, job.ctx, &call->dw);
+    if (call->dx.c) neo__product_begin(&job.dx, job.ctx, &call->dx);
     const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
     const int64_t bias_tasks = (bias_cols + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS;
-    neo__run_tasks(job.ctx, job.dw.tasks + bias_tasks, neo__linear_grads_task, &job,
-                   job.dw.ns + call->dw.k * bias_cols / 8);
+    neo__run_tasks(job.ctx, job.dw.tasks + job.dx.tasks + bias_tasks, neo__linear_grads_task, &job,
+                   job.dw.ns + job.dx.ns + call->dw.k * bias_cols / 8);
     return NEO_OK;
 }
 
@@ -8167,16 +8186,17 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         neo_tensor y = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
         neo_tensor in = drops ? neo__mlp_rows(mlp, mlp->left[i - 1], batch, widths[i]) : y;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
-        if (!mlp->weight[i]->frozen)
-            NEO__TRY(neo__linear_grads(ctx, fn, &held, in, dz, mlp->weight[i]->grad,
-                                       mlp->bias[i]->grad));
-        if (i == 0 && !dx.data) break;
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
+        const int goes_on = below.data != NULL, learns = !mlp->weight[i]->frozen;
+        const int joins = goes_on && learns && (i > 0 || !neo__tensors_overlap(&dx, &in));
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
             neo__gemm_call_finish(&call, mlp->desc.act, 1, y,
                                   neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
-        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+        if (learns)
+            NEO__TRY(neo__linear_grads(ctx, fn, &held, in, dz, mlp->weight[i]->grad,
+                                       mlp->bias[i]->grad, joins ? &call : NULL));
+        if (goes_on && !joins) NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         if (drops) NEO__TRY(neo__mlp_dropout(mlp, fn, i - 1, below, below));
         dz = below;
     }
@@ -8955,26 +8975,24 @@ static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves
     neo_ctx *ctx = cross->ctx;
     const neo_tensor x = neo__cross_operand(cross, layer), none = neo_tensor_none();
     const neo_param *const *weight = cross->weight + 2 * layer;
-    const neo_tensor bias = cross->bias[layer]->grad;
+    neo_tensor bias = cross->bias[layer]->grad;
     const int trains = !weight[0]->frozen, low = cross->desc.rank > 0;
-    if (!low) {
-        if (trains) NEO__TRY(neo__linear_grads(ctx, fn, leaves, x, du, weight[0]->grad, bias));
-    } else {
+    if (low) {
         const neo_dtype dtype = cross->desc.dtype;
         const int64_t batch = x.shape[0], rank = cross->desc.rank;
         const neo_tensor v = neo__layer_rows(cross->ctx, cross->v[layer], dtype, batch, rank);
         const neo_tensor dv = neo__layer_rows(cross->ctx, cross->dv, dtype, batch, rank);
-        if (trains) NEO__TRY(neo__linear_grads(ctx, fn, leaves, v, du, weight[1]->grad, bias));
         const neo__gemm_call call =
             neo__gemm_call_make(du, 0, neo__cross_weight(cross, 2 * layer + 1), 0, dv);
-        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
-        if (trains) NEO__TRY(neo__linear_grads(ctx, fn, leaves, x, dv, weight[0]->grad, none));
-        du = dv;
+        if (!trains) NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+        else NEO__TRY(neo__linear_grads(ctx, fn, leaves, v, du, weight[1]->grad, bias, &call));
+        du = dv, bias = none;
     }
-    if (!dx.data) return NEO_OK;
     neo__gemm_call call = neo__gemm_call_make(du, 0, neo__cross_weight(cross, 2 * layer), 0, dx);
     call.beta = 1.0f;
-    return NEO__RUN(ctx, fn, gemm, &call);
+    if (!trains) return dx.data ? NEO__RUN(ctx, fn, gemm, &call) : NEO_OK;
+    return neo__linear_grads(ctx, fn, leaves, x, du, weight[0]->grad, bias,
+                             dx.data ? &call : NULL);
 }
 NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
                                       neo_tensor dx) {
@@ -13525,7 +13543,9 @@ NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 /* Run work(part) over shares of a cost; part->call is the object. */
 static void neo__bags_share(const neo_bags *b, int64_t cost,
                             void (*work)(const neo__cpu_part *part)) {
-    int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
+    const int64_t threads = b->sizes.threads, some = 1 + cost / 32768;
+    const int64_t alike = some > threads ? (some + threads - 1) / threads * threads : some;
+    const int64_t tasks = NEO__MIN(neo__bags_most_tasks(threads), alike);
     neo__cpu_job job = {b->ctx, b, cost, tasks, 1, work};
     if (cost > 0) neo__run_tasks(b->ctx, tasks, neo__cpu_task, &job, cost / 4);
 }
@@ -16171,6 +16191,7 @@ static void neo__see_linear_grads(neo__finite *f, const neo__linear_grads_call *
     neo__see_operands(f, &c->dw, names);
     neo__see(f, 1, names[2], c->dw.c, c->dw.m, c->dw.n, c->dw.c_row);
     neo__see_vector(f, 1, "dbias", c->dbias.to, c->dbias.cols);
+    if (c->dx.c) neo__see_gemm(f, &c->dx);
 }
 /* One row is a tensor of any shape. */
 static void neo__see_elements(neo__finite *f, int written, const char *name, const void *data,

@@ -2627,13 +2627,14 @@ static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_c
         NEO__TRY(neo__cuda_reserve(d, 2 * late.bytes));
     }
     if (call->dw.c) NEO__TRY(neo__cuda_gemm_late(d, &call->dw, biased ? &late : NULL));
-    if (!biased) return NEO_OK;
+    if (!biased) return call->dx.c ? neo__cuda_gemm(d, &call->dx) : NEO_OK;
     const auto run =
         pairs            ? neo__cuda_columns_run<NEO__COLUMNS_PAIRS, false, neo__cuda_late_tree>
         : dbias->narrow  ? neo__cuda_columns_run<NEO__COLUMNS_BF16, false, neo__cuda_late_tree>
                          : neo__cuda_columns_run<NEO__COLUMNS_F32, false, neo__cuda_late_tree>;
-    return run(d, c, late.bytes, late,
-               late.count ? neo__cuda_blocks(d, late.count, NEO__CUDA_THREADS) : 0);
+    NEO__TRY(run(d, c, late.bytes, late,
+                 late.count ? neo__cuda_blocks(d, late.count, NEO__CUDA_THREADS) : 0));
+    return call->dx.c ? neo__cuda_gemm(d, &call->dx) : NEO_OK;
 }
 
 /* ---- >>cuda-norm ----

@@ -292,8 +292,8 @@ static void many_threads(void) {
     for (int i = 0; i < 3; i++) neo_ctx_destroy(ctx[i]);
 }
 
-/* A user's executor: one worker takes all tasks, `step` apart, so that sums of a bias come between
-   tasks of the product. */
+/* A user's executor: one worker takes all tasks, `step` apart, so that tasks of two products and
+   sums of a bias come between each other. */
 typedef struct turns {
     int64_t step, tasks; /* tasks: the most that were to be done */
     int worker;
@@ -306,9 +306,10 @@ static void in_turns(int64_t count, neo_task_fn task, void *arg, void *user) {
 }
 static void any_order(void) {
     enum { BATCH = 100, IN = 1024, OUT = 64, THREADS = 40, PATHS = 3 };
-    static float x[BATCH * IN], dz[BATCH * OUT], w[OUT * IN], dw[2][OUT * IN], dbias[2][OUT];
+    static float x[BATCH * IN], dz[BATCH * OUT], w[OUT * IN], dw[2][OUT * IN], dbias[2][OUT],
+        dx[2][BATCH * IN];
     static const int workers[PATHS] = {0, 3, THREADS - 1}, threads[PATHS] = {4, 4, THREADS};
-    test_fill(x, BATCH * IN), test_fill(dz, BATCH * OUT);
+    test_fill(x, BATCH * IN), test_fill(dz, BATCH * OUT), test_fill(w, OUT * IN);
     for (int shards = 1; shards <= 4; shards += 3)
         for (int path = 0; path <= PATHS; path++) { /* the first: one thread */
             turns t = {1, 0, path > 0 ? workers[path - 1] : 0};
@@ -322,15 +323,18 @@ static void any_order(void) {
             for (; t.step < (path > 0 ? 8 : 2); t.step++) {
                 const int to = path > 0;
                 memset(dw[to], 0xFF, sizeof dw[to]), memset(dbias[to], 0xFF, sizeof dbias[to]);
+                memset(dx[to], 0xFF, sizeof dx[to]);
                 CHECK_OK(neo_linear_backward(
                     ctx, NULL, neo_tensor_2d(x, NEO_F32, BATCH, IN),
                     neo_tensor_2d(w, NEO_F32, OUT, IN), neo_tensor_2d(dz, NEO_F32, BATCH, OUT),
-                    neo_tensor_none(), neo_tensor_2d(dw[to], NEO_F32, OUT, IN),
+                    neo_tensor_2d(dx[to], NEO_F32, BATCH, IN),
+                    neo_tensor_2d(dw[to], NEO_F32, OUT, IN),
                     neo_tensor_1d(dbias[to], NEO_F32, OUT)));
                 CHECK(memcmp(dw[to], dw[0], sizeof dw[0]) == 0 &&
-                      memcmp(dbias[to], dbias[0], sizeof dbias[0]) == 0);
+                      memcmp(dbias[to], dbias[0], sizeof dbias[0]) == 0 &&
+                      memcmp(dx[to], dx[0], sizeof dx[0]) == 0);
             }
-            CHECK(path == 0 ? t.tasks == 0 : t.tasks > 8);
+            CHECK(path == 0 ? t.tasks == 0 : t.tasks > 16);
             neo_ctx_destroy(ctx);
         }
 }

@@ -536,21 +536,28 @@ static void mlp_against_layers(void) {
             if (i == 0)
                 mlp_by_layers(contexts[0], params, &d, x.t, dy.t, want_y.t, want_dx.t, grads);
             neo_mlp_drop(mlp, DROP_STEP, DROP_ROW);
-            CHECK_OK(neo_mlp_forward(mlp, x.t, got_y.t));
-            CHECK_OK(neo_mlp_backward(mlp, NULL, dy.t, got_dx.t));
-            CHECK(box_same(got_y, want_y));
-            CHECK(box_same(got_dx, want_dx));
-            CHECK(box_same(dy, dy_before));
-            const float *g = grads;
-            for (int p = 2; p >= 0; p--)
-                for (int part = 0; part < 2; part++) {
-                    neo_tensor t = neo_params_at(params, 2 * p + part)->grad;
-                    if (memcmp(t.data, g, neo_tensor_bytes(t)) != 0)
-                        FAIL("act %d, %s: gradient %d.%d differs", act,
-                             neo_isa_name(neo_ctx_isa(contexts[i])), p, part);
-                    g += neo_tensor_count(t);
-                }
-            CHECK_OK(neo_mlp_backward(mlp, NULL, dy.t, none));
+            for (int over = 0; over < 2; over++) { /* then dx takes the place of x */
+                box in = box_copy(x);
+                const neo_tensor to = over ? in.t : got_dx.t;
+                CHECK_OK(neo_mlp_forward(mlp, in.t, got_y.t));
+                CHECK_OK(neo_mlp_backward(mlp, NULL, dy.t, to));
+                CHECK(box_same(got_y, want_y));
+                CHECK(over || box_same(got_dx, want_dx));
+                for (int64_t r = 0; r < MLP_BATCH; r++)
+                    CHECK_BITS(row_of(to, r), row_of(want_dx.t, r), 13 * sizeof(float));
+                CHECK(box_same(dy, dy_before));
+                const float *g = grads;
+                for (int p = 2; p >= 0; p--)
+                    for (int part = 0; part < 2; part++) {
+                        neo_tensor t = neo_params_at(params, 2 * p + part)->grad;
+                        if (memcmp(t.data, g, neo_tensor_bytes(t)) != 0)
+                            FAIL("act %d, %s: gradient %d.%d differs", act,
+                                 neo_isa_name(neo_ctx_isa(contexts[i])), p, part);
+                        g += neo_tensor_count(t);
+                    }
+                CHECK_OK(neo_mlp_backward(mlp, NULL, dy.t, none));
+                free(in.block);
+            }
             neo_mlp_destroy(mlp);
             neo_params_destroy(params);
             free(got_y.block), free(got_dx.block);

@@ -51,7 +51,7 @@ static void same_bits(void) {
     static const struct {
         int n, in, out, shared;
     } sizes[] = {{1, 1, 1, 0},    {5, 7, 3, 0},     {33, 13, 14, 0}, {64, 40, 1, 0},
-                 {100, 1, 65, 0}, {128, 13, 30, 0}, {70, 37, 31, 0}, {128, 64, 32, 1},
+                 {100, 1, 65, 0}, {128, 13, 30, 0}, {70, 37, 31, 1}, {128, 64, 32, 1},
                  {500, 40, 33, 1}};
     static results one, three, asked;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
