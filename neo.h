@@ -14587,7 +14587,7 @@ static int64_t neo__bags_now(const neo_bags *b) {
 }
 static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
                               int64_t end) {
-    enum { MOST = 1024 };
+    enum { MOST = 8192 };
     const neo__bag_table *table = &bags->tables[feature->job.table];
     const neo_jagged *from = &bags->view.batch;
     int64_t at = k - from->offsets[0], missing = 0;

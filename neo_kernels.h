@@ -4104,7 +4104,6 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 #if NEO__PASS == NEO__PASS_SCALAR
 NEO__SPARE_END /* programs that only predict have no other: it is called by name */
 #endif
-enum { NEO__FN(FIND) = 64 }; /* keys of a block, a multiple of 8 */
 
 /* The set of each key, and its tag. Set 0 stands for one of another part. */
 NEO__KERNEL_INLINE void NEO__FN(lines_sets)(const neo__lines *map, const uint64_t *keys, int64_t n,
@@ -4146,54 +4145,30 @@ NEO__KERNEL_INLINE uint32_t NEO__FN(lines_match)(const neo__lines *map, int64_t 
     return neo__lines_match(map, set, tag);
 #endif
 }
-/* The places of lines that may not have their keys: of other keys, key 0, or old lines. */
-NEO__KERNEL_INLINE int64_t NEO__FN(lines_doubt)(const neo__lines *map, const uint64_t *keys,
-                                                int64_t n, const int64_t *to, int64_t *again) {
-    const int ages = map->evict == NEO_EVICT_AGE;
-    int64_t count = 0;
-#if NEO__PASS == NEO__PASS_AVX512
-    __m512i place = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
-    for (int64_t i = 0; i < n; i += 8, place = _mm512_add_epi64(place, _mm512_set1_epi64(8))) {
-        const __mmask8 some = (__mmask8)(n - i < 8 ? (1 << (n - i)) - 1 : 255);
-        const __m512i line = _mm512_maskz_loadu_epi64(some, to + i);
-        const __m512i key = _mm512_maskz_loadu_epi64(some, keys + i);
-        const __mmask8 has = (__mmask8)(some & ~_mm512_movepi64_mask(line));
-        const __m512i is = _mm512_mask_i64gather_epi64(key, has, line, (const void *)map->key, 8);
-        const __mmask8 other = (__mmask8)(_mm512_cmpneq_epi64_mask(is, key) | (ages ? 255 : 0) |
-                                          _mm512_testn_epi64_mask(key, key));
-        _mm512_storeu_si512(again + count, _mm512_maskz_compress_epi64(has & other, place));
-        count += __builtin_popcount(has & other);
-    }
-#else
-    for (int64_t i = 0; i < n; i++) {
-        const uint64_t differs = map->key[NEO__MAX(to[i], (int64_t)0)] ^ keys[i];
-        again[count] = i; /* no branch */
-        count += ((differs | (uint64_t)(keys[i] == 0) | (uint64_t)ages) &
-                  ~(uint64_t)(to[i] >> 63)) != 0;
-    }
-#endif
-    return count;
-}
 NEO__UNUSED NEO__KERNEL_FAR int64_t NEO__FN(lines_find)(const neo__lines *lines,
                                                         const uint64_t *keys, int64_t count,
                                                         int64_t now, int touches, int64_t *to) {
-    enum { BLOCK = NEO__FN(FIND) };
+    enum { BLOCK = 128 }; /* a multiple of 8 */
     const neo__lines map = *lines; /* which no store changes */
+    const uint64_t ages = map.evict == NEO_EVICT_AGE;
     uint8_t tag[BLOCK];
-    int64_t again[BLOCK + 8], missing = 0;
+    int64_t again[BLOCK], missing = 0;
     for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
-        const int64_t last = at - 2 * BLOCK;
-        const int64_t doubts =
-            last < 0 ? 0
-                     : NEO__FN(lines_doubt)(&map, keys + last,
-                                            NEO__MIN((int64_t)BLOCK, count - last), to + last,
-                                            again);
-        for (int64_t i = 0; i < doubts; i++) {
-            const uint64_t key = keys[last + again[i]];
-            to[last + again[i]] = neo__lines_find(lines, key, neo__mix64(key), now);
+        int64_t doubts = 0; /* lines that may not have their keys: of others, key 0, or old */
+        for (int64_t i = NEO__MAX(at - 2 * BLOCK, (int64_t)0); i < NEO__MIN(at - BLOCK, count);
+             i++) {
+            const uint64_t differs = map.key[NEO__MAX(to[i], (int64_t)0)] ^ keys[i];
+            const uint64_t has = ~(uint64_t)(to[i] >> 63);
+            again[doubts] = i; /* no branch */
+            doubts += ((differs | (uint64_t)(keys[i] == 0) | ages) & has) != 0;
+            missing += has == 0;
         }
-        for (int64_t i = NEO__MAX(last, (int64_t)0); i < NEO__MIN(at - BLOCK, count); i++)
-            missing += to[i] < 0;
+        for (int64_t i = 0; i < doubts; i++) {
+            const uint64_t key = keys[again[i]];
+            const int64_t line = neo__lines_find(lines, key, neo__mix64(key), now);
+            to[again[i]] = line;
+            missing += line < 0;
+        }
         for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
             const uint32_t bits = NEO__FN(lines_match)(&map, to[i], tag[i % BLOCK]);
             const int64_t line = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);

@@ -165,8 +165,9 @@ static void hits(int64_t rows) {
     verify(&s);
     for (int n = 0; n < BATCHES; n++) {
         ids[n] = (int64_t *)bench_alloc(sizeof(int64_t) * IDS);
-        for (int64_t k = 0; k < IDS; k++) /* another row for each: the factor is a prime */
-            ids[n][k] = s.ids[n][k] * 1000003 % (rows / 8) * 4;
+        for (int64_t k = 0; k < IDS; k++) /* another row for each, the factor is a prime; rows at
+                                             multiples of 4 would share a quarter of the cache */
+            ids[n][k] = s.ids[n][k] * 7919 % (rows / 2);
     }
     neo_tier_reset_stats(s.tier);
     for (int r = 0; r < ROUNDS; r++) {

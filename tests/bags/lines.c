@@ -6,6 +6,7 @@
 #include "test.h"
 
 enum { SETS = 4, LINES = SETS * NEO__LINE_WAYS, KEYS = 40 * SETS, STEPS = 200, USES = 24 };
+enum { MANY = 6 * LINES }; /* keys that are looked up at once, at most */
 
 typedef struct Naive {
     int used[LINES];
@@ -110,10 +111,10 @@ static void find_many(const neo__lines *l, const uint64_t *keys) {
     for (int i = 0; i < 4; i++) {
         if (!neo_isa_available(isas[i])) continue;
         neo_ctx *ctx = test_ctx(1, isas[i], 1);
-        for (int64_t count = 0; count <= 2 * LINES; count += count < 20 ? 1 : 59) {
-            for (int64_t first = 0; first + count <= 2 * LINES; first += 1 + 2 * LINES / 7) {
-                int64_t at[2 * LINES + 8], missing = 0;
-                for (int64_t k = 0; k < 2 * LINES + 8; k++) at[k] = -77;
+        for (int64_t count = 0; count <= MANY; count += count < 20 ? 1 : 59) {
+            for (int64_t first = 0; first + count <= MANY; first += 1 + MANY / 7) {
+                int64_t at[MANY + 8], missing = 0;
+                for (int64_t k = 0; k < MANY + 8; k++) at[k] = -77;
                 const int64_t none =
                     ctx->bag->find(l, keys + first, count, STEPS, count % 2 != 0, at);
                 for (int64_t k = 0; k < count; k++) {
@@ -122,7 +123,7 @@ static void find_many(const neo__lines *l, const uint64_t *keys) {
                     missing += at[k] < 0;
                 }
                 CHECK_INT(none, missing);
-                for (int64_t k = count; k < 2 * LINES + 8; k++) CHECK_INT(at[k], -77);
+                for (int64_t k = count; k < MANY + 8; k++) CHECK_INT(at[k], -77);
             }
         }
         neo_ctx_destroy(ctx);
@@ -153,10 +154,10 @@ static void run_policy(neo_evict evict, int64_t period, const char *what) {
     memset(whole.tag, 0, LINES); /* tags come back from keys */
     neo__lines_fresh(&whole);
     compare(&naive, &whole, STEPS, what);
-    uint64_t keys[2 * LINES];
-    for (int64_t i = 0; i < LINES; i++) {
-        keys[2 * i] = whole.key[i], keys[2 * i + 1] = ~whole.key[i];
-        CHECK(neo__unmix64(neo__mix64(keys[2 * i + 1])) == keys[2 * i + 1]);
+    uint64_t keys[MANY];
+    for (int64_t i = 0; i < MANY; i++) { /* of each line its key, and another one */
+        keys[i] = whole.key[i / 2 % LINES] ^ (i % 2 ? UINT64_MAX : 0);
+        CHECK(neo__unmix64(neo__mix64(keys[i])) == keys[i]);
     }
     for (int64_t i = 0; i < LINES; i++) /* where the naive one has lines, they do */
         if (naive.used[i])
