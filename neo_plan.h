@@ -108,7 +108,7 @@ typedef struct neo_piece {
    memory_bandwidth. The last four are bytes: handling one thing takes as long as moving so many,
    whatever its columns. */
 enum { NEO_ROWS_LOOKUP, NEO_ROWS_SGD, NEO_ROWS_ROWWISE, NEO_ROWS_ADAGRAD, NEO_ROWS_ADAM,
-       NEO_ROWS_COUNT };
+       NEO_ROWS_LOOKUP_TABLE, NEO_ROWS_UPDATE_TABLE, NEO_ROWS_COUNT };
 typedef enum neo_layer_way {
     NEO_LAYER_FORWARD,
     NEO_LAYER_BACKWARD,
@@ -134,10 +134,13 @@ typedef struct neo_calibration {
     double kept;     /* of a row whose gradient waits for other ranks'; 0: 256 */
     /* Bytes likewise of an id in a lookup, and in backward and update by an optimizer with as much
        state: with 16 and with 128 columns, where the batch had its row before, where that is in a
-       cache, and where it is not. Between these along lines; zeros: as by lookup, update, sort. */
+       cache, and where it is not. Between these along lines; zeros: as by lookup, update, sort.
+       Of a table, or a piece of one: what a call takes for it besides. */
     double rows[NEO_ROWS_COUNT][2][3];
     double step; /* bytes likewise of a dense parameter in its optimizer; 0: not counted */
     double step_near; /* of one that a cache has kept since the last step; 0: as step */
+    double step_large; /* of step, what one takes where parameters, gradients and a state alone are
+                          more than a cache has room for; 0: 1 */
     double cache;     /* bytes that a step touches by which a parameter takes as long as half of
                          both, and of tables by which half of the rows are in a cache; 0: 2 MiB.
                          See neo_step_seconds */
@@ -185,6 +188,8 @@ typedef struct neo_plan_desc {
     double dense_flops_bottom;      /* per sample, forward: of dense layers beside the lookup */
     double dense_flops_top;         /* and after it */
     int64_t dense_params;           /* elements of replicated dense parameters */
+    double dense_values;            /* numbers per sample that dense layers make, forward: what
+                                       a step touches decides which rows a cache keeps */
     int weighted;                   /* 1: batches have a weight per id */
     double skew;                    /* of ids: the exponent of their Zipf law (neo_zipf); 0: they
                                        are spread evenly. Read with cluster.calibration.rows */
@@ -329,7 +334,8 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx (by neo_ctx_time_ns;
    one: by its CPU time): fills in memory_bandwidth, flops and calibration, and leaves the
-   rest of *cluster. Takes a few seconds and 0.4 GB. Links are not measured. Ranks measure
+   rest of *cluster. Takes a few seconds and 0.4 GB. Links are not measured. Ranks that share a
+   machine slow each other down: let all of them call it at the same time. Ranks measure
    differently, and plans must not differ: broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
@@ -339,7 +345,8 @@ NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int
                                  int64_t out, neo_layer_way way);
 /* neo_step_seconds: what the optimizer of so many dense parameters takes a rank whose step touches
    so many bytes, those of parameters, gradients and states among them: by calibration.step where
-   these are many, by step_near where a cache keeps them. */
+   these are many, by step_near where a cache keeps them; a share of step, step_large, where the
+   parameters are many. */
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes);
 
 /* ---------------------------------------------------------------------------
@@ -562,9 +569,11 @@ typedef struct neo__plan_point {
     double rows, hits;
 } neo__plan_point;
 
-/* Seconds of a lookup, or of backward and update: of an id and of a bag, alone and per column. */
+/* Seconds of a lookup, or of backward and update: of an id, a bag and a piece, alone and per
+   column. */
 typedef struct neo__plan_rate {
     double id, id_col, bag, bag_col;
+    double piece, piece_col; /* of a table, besides */
 } neo__plan_rate;
 typedef struct neo__plan_table {
     const neo_plan *plan;
@@ -575,7 +584,7 @@ typedef struct neo__plan_table {
     int64_t row_fixed, row_col;     /* bytes of a row likewise: its scale, and a number */
     int scaled;                     /* rows of i8, whose one scale is that of all columns */
     int64_t ids_capacity;
-    double ids, fresh;         /* per sample; see neo__plan_fresh */
+    double ids, fresh, cold[2]; /* per sample; see neo__plan_fresh; cold: as neo__plan_cold */
     int32_t features, buckets; /* buckets 0: any row may begin a piece */
     unsigned allowed;          /* placements, bits */
     neo__plan_rate rate[2]; /* of a lookup; of backward and update */
@@ -610,7 +619,6 @@ typedef struct neo__plan_model {
     double all_reduce;           /* seconds of a byte of an all-reduce */
     double lookup, update, copy; /* seconds of a byte of memory */
     double id, sort, row, kept;  /* seconds of one */
-    double cold;                 /* share of rows that no cache keeps for a step */
     double id_bytes;             /* of an id on a link */
     int whole;                   /* one rank with nothing to round: nothing is moved */
     double latency[NEO_LEVEL_COUNT]; /* of an exchange: all its messages are under way at once */
@@ -712,7 +720,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 21 };
+enum { NEO__PLAN_FIELDS = 22 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -737,6 +745,7 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"host_row_us", &cluster->host_row_us, 0.0},
         {"calibration.step", &by->step, 0.0},
         {"calibration.step_near", &by->step_near, by->step},
+        {"calibration.step_large", &by->step_large, 1.0},
         {"calibration.cache", &by->cache, (double)NEO__PLAN_CACHE}};
     memcpy(to, fields, sizeof fields);
 }
@@ -822,11 +831,13 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const
     NEO__CHECK(desc->distinct >= 0.0 && desc->distinct <= 1.0, NEO_ERR_ARG,
                "%s: distinct is %g, not in 0 .. 1", fn, desc->distinct);
     NEO__CHECK(neo__plan_positive(desc->dense_flops_bottom) && desc->dense_params >= 0 &&
+                   neo__plan_positive(desc->dense_values) &&
                    neo__plan_positive(desc->dense_flops_top) && neo__plan_positive(desc->skew),
                NEO_ERR_ARG,
                "%s: dense_flops_bottom %g, dense_flops_top %g, dense_params %" PRId64
-               " and skew %g must be from 0 up",
-               fn, desc->dense_flops_bottom, desc->dense_flops_top, desc->dense_params, desc->skew);
+               ", dense_values %g and skew %g must be from 0 up",
+               fn, desc->dense_flops_bottom, desc->dense_flops_top, desc->dense_params,
+               desc->dense_values, desc->skew);
     return NEO_OK;
 }
 
@@ -901,8 +912,10 @@ static void neo__plan_defaults(neo_plan *plan) {
                  are copied
        lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
                  buckets, and more than an id a bag. Where calibration.rows has it, an id takes
-                 near + f (cached - near) + f m (far - cached), f: share of ids that are the
-                 first of their row in the batch, m: of rows that no cache keeps for a step
+                 near + f (cached - near) + c (far - cached), f: share of ids that are the
+                 first of their row in the batch, c: whose row no cache has (in update, of the
+                 row: f, as far as a cache does not keep what a step touches, as forward has
+                 read it; of its state c, of whole lines of a cache); a piece likewise, besides
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -1044,6 +1057,14 @@ static double neo__plan_fresh(double ids, int64_t rows, double skew) {
     }
     return ids > 0.0 ? fresh / ids : 0.0;
 }
+/* Share of ids whose row no cache has: their batch has it for the first time, and those before, so
+   many as a cache keeps, had not. */
+static double neo__plan_cold(double ids, double kept, int64_t rows, double skew) {
+    const double before = kept * ids, all = before + ids;
+    return ids > 0.0 ? (all * neo__plan_fresh(all, rows, skew) -
+                        before * neo__plan_fresh(before, rows, skew)) / ids
+                     : 0.0;
+}
 /* A line through what is measured at 16 and at 128 columns. */
 static void neo__plan_span(double narrow, double wide, double scale, double *at_0,
                            double *per_col) {
@@ -1055,25 +1076,82 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
     const neo_cluster *cluster = &table->plan->desc.cluster;
     const int state = table->state_col > 4 ? NEO_ROWS_ADAM : table->state_col ? NEO_ROWS_ADAGRAD
                       : table->state_fixed ? NEO_ROWS_ROWWISE : NEO_ROWS_SGD;
-    const double *at = cluster->calibration.rows[update ? (int)state : (int)NEO_ROWS_LOOKUP][0];
+    const double *at = cluster->calibration.rows[update ? (int)state : (int)NEO_ROWS_LOOKUP][0],
+                 *of_table = cluster->calibration.rows[NEO_ROWS_LOOKUP_TABLE + update][0];
     const double buckets = update ? 1.0 : neo__plan_bucketed(table),
                  byte = update ? model->update : neo__plan_lookup(table);
     neo__plan_rate r = {(8.0 + (double)table->row_fixed) * byte + (update ? model->sort : 0.0),
-                        (double)table->row_col * byte, 4.0 * byte, 4.0 * byte};
-    double mean[2];
+                        (double)table->row_col * byte, 4.0 * byte, 4.0 * byte, 0.0, 0.0};
+    double mean[4];
     if (at[0] <= 0.0) return r;
-    for (int i = 0; i < 2; i++) {
-        const double *x = at + 3 * i;
-        mean[i] = x[0] + table->fresh * (x[1] - x[0] + model->cold * (x[2] - x[1]));
+    for (int i = 0; i < 4; i++) {
+        const double *x = i < 2 ? at + 3 * i : of_table + 3 * (i - 2);
+        mean[i] = x[0] + table->fresh * (x[1] - x[0]) + table->cold[update] * (x[2] - x[1]);
     }
     neo__plan_span(mean[0], mean[1], buckets / cluster->memory_bandwidth, &r.id, &r.id_col);
     neo__plan_span(at[0], at[3], buckets / cluster->memory_bandwidth, &r.bag, &r.bag_col);
+    neo__plan_span(mean[2], mean[3], 1.0 / cluster->memory_bandwidth, &r.piece, &r.piece_col);
     return r;
+}
+/* Bytes of rows, and of pooled rows with their gradients, that a rank's step touches. */
+static double neo__plan_touched(const neo_plan *plan) {
+    const double samples = plan->model.batch / plan->model.ranks;
+    double bytes = 0.0;
+    for (int32_t i = 0; i < plan->bags.table_count; i++) {
+        const neo__plan_table *t = &plan->table[i];
+        const double row = (double)(t->row_fixed + t->state_fixed) +
+                           (double)(t->row_col + t->state_col) * (double)t->dim;
+        bytes += t->fresh * t->ids * samples * row +
+                 2.0 * 4.0 * samples * (double)(t->features * t->dim);
+    }
+    return bytes;
+}
+/* How far a step that touches so many bytes is from one that a cache keeps: 0 to 1. */
+static double neo__plan_far(const neo_cluster *cluster, double bytes) {
+    const double cache = cluster->calibration.cache > 0.0 ? cluster->calibration.cache
+                                                          : (double)NEO__PLAN_CACHE;
+    return bytes / (bytes + cache);
+}
+/* Share of ids in whose update a line is not in a cache: of the row, where a step touches more than
+   one keeps, as forward has read it; of its state, where the batches before do not have it. */
+static double neo__plan_cold_update(const neo__plan_table *table, double ids, double touched) {
+    const int64_t line = 64;
+    const neo_plan *plan = table->plan;
+    const neo_cluster *cluster = &plan->desc.cluster;
+    const int64_t row = table->row_fixed + table->row_col * table->dim,
+                  state = table->state_fixed + table->state_col * table->dim;
+    const double lines = (double)table->rows * (double)NEO__MIN(state, line) / (double)line,
+                 of_row = (double)((row + line - 1) / line),
+                 of_state = (double)((state + line - 1) / line),
+                 cold = neo__plan_cold(ids, cluster->calibration.cache / touched,
+                                       (int64_t)NEO__MAX(lines, 1.0), plan->desc.skew);
+    return (of_row * table->fresh * neo__plan_far(cluster, touched) +
+            of_state * plan->model.distinct * cold) / (of_row + of_state);
+}
+static void neo__plan_rates(neo_plan *plan) {
+    const double distinct = plan->model.distinct, skew = plan->desc.skew,
+                 batch = plan->model.batch * plan->model.merged * distinct;
+    for (int32_t i = 0; i < plan->bags.table_count; i++) {
+        neo__plan_table *t = &plan->table[i];
+        t->fresh = distinct * neo__plan_fresh(batch * t->ids, t->rows, skew);
+    }
+    const double touched = neo__plan_touched(plan) + 12.0 * (double)plan->desc.dense_params +
+                           8.0 * plan->desc.dense_values * plan->model.batch / plan->model.ranks;
+    for (int32_t i = 0; i < plan->bags.table_count; i++) {
+        neo__plan_table *t = &plan->table[i];
+        t->cold[0] = neo__plan_cold(batch * t->ids, plan->desc.cluster.calibration.cache / touched,
+                                    t->rows, skew);
+        t->cold[1] = neo__plan_cold_update(t, batch * t->ids, touched);
+        t->fresh /= distinct;
+        t->rate[0] = neo__plan_rate_of(t, 0);
+        t->fresh *= distinct; /* backward has all ids */
+        t->rate[1] = neo__plan_rate_of(t, 1);
+    }
 }
 static neo_status neo__plan_curves(neo_plan *plan);
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
-    double all_ids = 0.0, bytes = 0.0;
+    double all_ids = 0.0;
     NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
     if (bags->tier)
         plan->evict = neo__tier_budget(bags->tier, &plan->tier_bytes, &plan->in_file);
@@ -1107,19 +1185,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         table->ids_capacity =
             all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (table->ids / all_ids)) + 1 : 1;
         NEO__TRY(neo__plan_row_bytes(plan, from, table));
-        bytes += (double)(table->rows * (table->row_fixed + table->state_fixed)) +
-                 (double)(table->rows * table->dim) * (double)(table->row_col + table->state_col);
     }
-    plan->model.cold =
-        bytes / (bytes + plan->model.ranks * plan->desc.cluster.calibration.cache);
-    for (int32_t i = 0; i < bags->table_count; i++) {
-        neo__plan_table *table = &plan->table[i];
-        const double ids = plan->model.batch * plan->model.merged * table->ids;
-        table->fresh = neo__plan_fresh(plan->model.distinct * ids, table->rows, plan->desc.skew);
-        table->rate[0] = neo__plan_rate_of(table, 0);
-        table->fresh *= plan->model.distinct; /* backward has all ids */
-        table->rate[1] = neo__plan_rate_of(table, 1);
-    }
+    neo__plan_rates(plan);
     const neo_status status = plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
     plan->known = plan->desc.profile || plan->desc.skew > 0.0;
     plan->desc.profile = NULL; /* read */
@@ -2865,14 +2932,7 @@ static double neo__timeline_touched(const neo__timeline_build *build) {
         for (int32_t k = 0; k < u->width_count; k++)
             bytes += 2.0 * 4.0 * samples * (double)u->widths[k];
     }
-    for (int32_t i = 0; i < plan->bags.table_count; i++) {
-        const neo__plan_table *t = &plan->table[i];
-        const double row = (double)(t->row_fixed + t->state_fixed) +
-                           (double)(t->row_col + t->state_col) * (double)t->dim;
-        bytes += t->fresh * t->ids * samples * row +
-                 2.0 * 4.0 * samples * (double)(t->features * t->dim);
-    }
-    return bytes;
+    return bytes + neo__plan_touched(plan);
 }
 static void neo__timeline_run(neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
@@ -2984,8 +3044,9 @@ NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, doubl
     const neo_calibration *by = &cluster->calibration;
     const double bandwidth = cluster->memory_bandwidth > 0.0 ? cluster->memory_bandwidth : 10e9,
                  cached = by->step_near > 0.0 ? by->step_near : by->step,
-                 cache = by->cache > 0.0 ? by->cache : (double)NEO__PLAN_CACHE;
-    return params * (cached + (by->step - cached) * (bytes / (bytes + cache))) / bandwidth;
+                 large = by->step_large > 0.0 ? by->step_large : 1.0,
+                 step = by->step * (1.0 + (large - 1.0) * neo__plan_far(cluster, 12.0 * params));
+    return params * (cached + (step - cached) * neo__plan_far(cluster, bytes)) / bandwidth;
 }
 static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
     const char *fn = "neo_timeline_create";
@@ -3638,7 +3699,8 @@ static int32_t neo__plan_parts(const neo__plan_table *t, const neo_piece *p) {
 static double neo__plan_moved(const neo__plan_rate *r, double ids, double bags, double out,
                               int64_t cols) {
     const double c = (double)(r->id < 0.0 || r->bag < 0.0 ? NEO__MAX(cols, 16) : cols);
-    return ids * (r->id + r->id_col * c) + bags * r->bag + out * r->bag_col * c;
+    return ids * (r->id + r->id_col * c) + bags * r->bag + out * r->bag_col * c +
+           NEO__MAX(r->piece + r->piece_col * (double)cols, 0.0);
 }
 /* Load of a piece on the rank that holds it. */
 static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const neo__plan_cut *cut) {
@@ -6446,7 +6508,7 @@ static void neo__calibrate_others(float *memory, size_t bytes) {
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
-    int64_t rows, dim, pooling;
+    int64_t ids, rows, dim, pooling;
     int32_t buckets, count; /* count: alike, the ids are spread over all */
     int kept;
     neo_bag_optim_kind kind;
@@ -6480,7 +6542,7 @@ static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jag
    alone, with nothing between. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
-    const int64_t count = NEO__CALIBRATE_IDS, each = count / t->count,
+    const int64_t count = t->ids, each = count / t->count,
                   among[3] = {each / 32, each, t->rows},
                   shape[2] = {each / t->pooling, t->dim * t->count};
     NEO__ZERO(neo_table_desc, table);
@@ -6557,32 +6619,47 @@ static double neo__calibrate_row(float *memory) {
     return neo__calibrate_median(&times) / (ROUTES * SAMPLES);
 }
 /* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state; a bag takes as
-   long as an id of a row that comes again. */
-static neo_status neo__calibrate_rows(neo_ctx *ctx, int64_t *id, float *memory,
-                                      neo_cluster *cluster) {
-    static const neo_bag_optim_kind kind[] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD,
-                                              NEO_BAG_ADAM};
-    const double ids = (double)NEO__CALIBRATE_IDS, scale = cluster->memory_bandwidth / ids;
-    double looked[2][3] = {{0.0}}; /* the mean of four */
-    for (int i = 0; i < 8; i++) {
+   long as an id of a row that comes again. What tables take besides is what is left of a call with
+   an eighth of the ids, of row-wise state. */
+static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory, int wide,
+                                       neo_cluster *cluster) {
+    enum { LESS = 8, KINDS = 4, ROWWISE = 1 };
+    static const neo_bag_optim_kind kind[KINDS + 1] = {
+        NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD, NEO_BAG_ADAM,
+        NEO_BAG_ROWWISE_ADAGRAD};
+    const double ids = (double)NEO__CALIBRATE_IDS, all = (double)NEO__CALIBRATE_TABLES,
+                 less = (double)LESS;
+    double took[2][KINDS + 1][3]; /* bytes of a call; the last kind: of fewer ids */
+    double(*rows)[2][3] = cluster->calibration.rows;
+    for (int i = 0; i <= KINDS; i++) {
         NEO__ZERO(neo__calibrate_table, table);
-        double *update = cluster->calibration.rows[NEO_ROWS_SGD + i / 2][i % 2];
-        table.dim = i % 2 ? 128 : 16;
+        table.dim = wide ? 128 : 16;
         table.count = NEO__CALIBRATE_TABLES;
+        table.ids = (int64_t)NEO__CALIBRATE_IDS / (i < KINDS ? 1 : LESS);
         table.rows = NEO__CALIBRATE_FLOATS / table.dim / table.count;
         table.pooling = 1;
-        table.kind = kind[i / 2];
+        table.kind = kind[i];
         NEO__TRY(neo__calibrate_bags(ctx, id, memory, &table));
         for (int k = 0; k < 3; k++) {
-            const double updated = neo__calibrate_median(&table.update[k]) * scale;
-            looked[i % 2][k] += neo__calibrate_median(&table.lookup[k]) * scale / 4.0;
-            update[k] = NEO__MAX(k ? updated - update[0] : updated / 2.0, 1.0);
+            took[0][i][k] = neo__calibrate_median(&table.lookup[k]) * cluster->memory_bandwidth;
+            took[1][i][k] = neo__calibrate_median(&table.update[k]) * cluster->memory_bandwidth;
         }
     }
-    for (int i = 0; i < 6; i++) {
-        double *lookup = cluster->calibration.rows[NEO_ROWS_LOOKUP][i / 3];
-        const double all = looked[i / 3][i % 3];
-        lookup[i % 3] = NEO__MAX(i % 3 ? all - lookup[0] : all / 2.0, 1.0);
+    for (int k = 0; k < 3; k++) {
+        double looked = 0.0; /* the mean of all kinds */
+        for (int i = 0; i < KINDS; i++) looked += took[0][i][k] / (double)KINDS;
+        for (int way = 0; way < 2; way++) {
+            const double large = way ? took[1][ROWWISE][k] : looked,
+                         table = (less * took[way][KINDS][k] - large) / ((less - 1.0) * all);
+            rows[NEO_ROWS_LOOKUP_TABLE + way][wide][k] =
+                NEO__MIN(NEO__MAX(table, 1.0), large / all / 2.0);
+        }
+        for (int i = -1; i < KINDS; i++) {
+            const double *table = rows[i < 0 ? NEO_ROWS_LOOKUP_TABLE : NEO_ROWS_UPDATE_TABLE][wide];
+            double *to = rows[i < 0 ? (int)NEO_ROWS_LOOKUP : (int)NEO_ROWS_SGD + i][wide];
+            const double each = ((i < 0 ? looked : took[1][i][k]) - all * table[k]) / ids;
+            to[k] = NEO__MAX(k ? each - to[0] : each / 2.0, 1.0);
+        }
     }
     return NEO_OK;
 }
@@ -6671,16 +6748,26 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
     neo_mlp_destroy(mlp);
     return status;
 }
-/* Adagrad of a large tensor, on large pages, and of small ones with as many elements, behind no,
-   more and more, and all the bytes of `memory`. */
-static neo_status neo__calibrate_step_runs(neo_ctx *ctx, neo_params *params, float *memory,
+/* Adagrad of so many tensors, behind copies of so many bytes of `memory`. */
+enum { NEO__CALIBRATE_PARAMS = 1 << 16, NEO__CALIBRATE_TENSORS = 16 };
+static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *memory,
                                            neo__calibrate_times *times, const size_t *bytes,
                                            int count) {
+    const int64_t shape = NEO__CALIBRATE_PARAMS;
     NEO__ZERO(neo_optim_desc, desc);
-    neo_optim *optim;
+    NEO__ZERO(neo_init, ones);
+    neo_params *params = NULL;
+    neo_optim *optim = NULL;
+    char name[12];
+    memset(times, 0, (size_t)count * sizeof *times);
+    ones.kind = NEO_INIT_CONSTANT, ones.a = 1.0f;
     desc.kind = NEO_OPTIM_ADAGRAD;
-    NEO__TRY(neo_optim_create(ctx, params, &desc, &optim));
-    neo_status status = NEO_OK;
+    neo_status status = neo_params_create(ctx, &params);
+    for (int i = 0; i < tensors && status == NEO_OK; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        status = neo_params_add(params, name, 1, &shape, ones, NULL);
+    }
+    if (status == NEO_OK) status = neo_optim_create(ctx, params, &desc, &optim);
     for (int run = 0; run < count * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
         neo__calibrate_others(memory, bytes[run % count]);
         const int64_t began = neo__calibrate_now(ctx);
@@ -6688,30 +6775,22 @@ static neo_status neo__calibrate_step_runs(neo_ctx *ctx, neo_params *params, flo
         neo__calibrate_add(&times[run % count], ctx, began);
     }
     neo_optim_destroy(optim);
+    neo_params_destroy(params);
     return status;
 }
+/* Tensors that a cache has room for, behind no, more and more, and all the bytes; and many times as
+   many. */
 static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { COUNT = 7, SMALL = 8, ELEMENTS = 1 << 19 };
+    enum { COUNT = 7, TIMES = 6 };
     static const size_t bytes[COUNT] = {0,       2 << 20,  4 << 20, 8 << 20,
                                         16 << 20, 32 << 20, 64 << 20};
     neo_calibration *to = &cluster->calibration;
-    neo__calibrate_times times[COUNT];
-    neo_params *params = NULL;
-    char name[12];
-    memset(times, 0, sizeof times);
-    neo_status status = neo_params_create(ctx, &params);
-    for (int i = 0; i <= SMALL && status == NEO_OK; i++) {
-        const int64_t shape = i < SMALL ? ELEMENTS / SMALL : ELEMENTS;
-        NEO__ZERO(neo_init, ones);
-        ones.kind = NEO_INIT_CONSTANT, ones.a = 1.0f;
-        snprintf(name, sizeof name, "%d", i);
-        status = neo_params_add(params, name, 1, &shape, ones, NULL);
-    }
-    if (status == NEO_OK)
-        status = neo__calibrate_step_runs(ctx, params, memory, times, bytes, COUNT);
-    neo_params_destroy(params);
-    NEO__TRY(status);
-    const double all = 2.0 * (double)ELEMENTS, scale = cluster->memory_bandwidth / all,
+    neo__calibrate_times times[COUNT], large;
+    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, memory, times, bytes, COUNT));
+    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS, memory, &large,
+                                      bytes, 1));
+    const double all = (double)NEO__CALIBRATE_PARAMS * (double)NEO__CALIBRATE_TENSORS,
+                 scale = cluster->memory_bandwidth / all,
                  own = 12.0 * all, least = neo__calibrate_median(&times[0]),
                  most = NEO__MAX(neo__calibrate_median(&times[COUNT - 1]), least);
     double before = least;
@@ -6722,6 +6801,7 @@ static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *
                  way = after > before ? ((least + most) / 2.0 - before) / (after - before) : 0.0,
                  part = NEO__MIN(NEO__MAX(way, 0.0), 1.0);
     to->step = most * scale, to->step_near = least * scale;
+    to->step_large = NEO__MIN(neo__calibrate_median(&large) / ((double)TIMES * most), 1.0);
     to->cache = own + 2.0 * ((1.0 - part) * (double)bytes[i - 1] + part * (double)bytes[i]);
     return NEO_OK;
 }
@@ -6940,8 +7020,8 @@ static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster
 }
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     neo__calibrate_table table[2] = {
-        {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1, 1,
-         NEO_BAG_ROWWISE_ADAGRAD, {{{0.0}, 0}}, {{{0.0}, 0}}, {{0.0}, 0}}};
+        {NEO__CALIBRATE_IDS, NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1,
+         1, NEO_BAG_ROWWISE_ADAGRAD, {{{0.0}, 0}}, {{{0.0}, 0}}, {{0.0}, 0}}};
     float *memory;
     int64_t *id; /* ids, then offsets */
     table[1] = table[0];
@@ -6955,7 +7035,8 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(neo__calibrate_step(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_dots(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_blocks(work->ctx, memory, cluster));
-    NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, cluster));
+    for (int wide = 0; wide < 2; wide++)
+        NEO__TRY(neo__calibrate_width(work->ctx, id, memory, wide, cluster));
     for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
     double seconds_row = neo__calibrate_row(memory),
            seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);

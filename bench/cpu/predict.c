@@ -22,9 +22,9 @@
                                 computes takes the CPU time that its thread took: so others on the
                                 machine hardly disturb these figures, either. The links: fast ones,
                                 such that they take about as long as layers do, and slow ones.
-                                Calibrated as a rank computes: layers by its leaves of the batch,
-                                rows by all. What a message takes a thread is not counted beside
-                                what it takes its link.
+                                Calibrated as ranks compute: all at the same time, layers by a
+                                rank's leaves of the batch, rows by all. What a message takes a
+                                thread is not counted beside what it takes its link.
                                 Ranks wait for each other: the prediction is the median of
                                 neo_timeline_sample, by a jitter that is measured beside it, of
                                 the same call on all ranks.
@@ -187,25 +187,35 @@ static void tables_make(tables *to, int64_t dim, int32_t buckets) {
         to->ids[t] = 1;
     }
 }
+/* Numbers of a sample that a plan's layers make. */
+static double values_of(const layers *l) {
+    double n = 0;
+    for (int i = 0; i < l->bottom_count; i++) n += (double)l->bottom[i];
+    for (int i = 0; i < l->top_count; i++) n += (double)l->top[i];
+    return n;
+}
 static void dlrm_predict(work *w, const neo_cluster *cluster, double *part) {
     const layers *l = layers_of(w);
     const int64_t dim = l->bottom[l->bottom_count - 1], width = (TABLES + 1) * dim;
     const int64_t crosses[2 * CROSSES + 1] = {width, RANK, width, RANK, width, RANK, width};
+    const int crossed = l == &DCNV2;
+    const double crossing = crossed ? CROSSES * (double)(width + RANK) : 0;
+    const int64_t crossed_params = crossed ? params_of(crosses, 2 * CROSSES + 1) : 0;
     tables all;
     tables_make(&all, dim, 0);
     const neo_bags_desc bags = {.tables = all.table, .table_count = TABLES, .max_batch = w->batch,
                                 .max_ids = w->batch * TABLES};
     const neo_plan_desc desc = {.bags = &bags, .ids_per_sample = all.ids, .cluster = *cluster,
-                                .skew = 1.1};
-    const int crossed = l == &DCNV2;
+                                .skew = 1.1, .dense_values = values_of(l) + crossing,
+                                .dense_params = params_of(l->bottom, l->bottom_count) +
+                                                params_of(l->top, l->top_count) + crossed_params};
     neo_dense_unit units[3] = {
         {"bottom", 0, crossed ? 0 : params_of(l->bottom, l->bottom_count), 0, l->bottom,
          l->bottom_count, {0, 0}},
         {"meet", 0, 0, 1, NULL, 0, {TABLES + 1, dim}},
         {"top", 0, params_of(l->top, l->top_count), 1, l->top, l->top_count, {0, 0}}};
     if (crossed)
-        units[1] = (neo_dense_unit){"meet", 0, params_of(crosses, 2 * CROSSES + 1), 1, crosses,
-                                    2 * CROSSES + 1, {0, 0}};
+        units[1] = (neo_dense_unit){"meet", 0, crossed_params, 1, crosses, 2 * CROSSES + 1, {0, 0}};
     static const char *const task[9][2] = {
         {"forward", "bottom"}, {"lookup", ""},         {"forward", "meet"},
         {"forward", "top"},    {"backward", "top"},    {"backward", "meet"},
@@ -565,25 +575,40 @@ static neo_status over_rank(neo_comm *comm, void *user) {
     free_data(ctx, &gone);
     return NEO_OK;
 }
-/* A rank's layers go over the samples of so many leaves; rows are merged by those of all ranks. */
-static neo_cluster over_calibrate(int leaves) {
+/* What a rank computes by, a calibration of so many leaves; the first rank's. All measure at the
+   same time, as ranks of a machine compute: they share its cores, its caches and its memory. */
+typedef struct over_calibration {
+    int leaves;
+    neo_cluster cluster;
+} over_calibration;
+static neo_status over_measure(neo_comm *comm, void *user) {
+    over_calibration *o = user;
     neo_cluster cluster = {.ranks = 1};
-    neo_ctx *ctx = bench_ctx(1, leaves);
-    BENCH_OK(neo_calibrate(ctx, &cluster));
+    neo_ctx *ctx = bench_ctx(1, o->leaves);
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    const neo_status status = neo_calibrate(ctx, &cluster);
+    if (neo_comm_rank(comm) == 0) o->cluster = cluster;
     neo_ctx_destroy(ctx);
-    return cluster;
+    return status;
+}
+/* A rank's layers go over the samples of so many leaves; rows are merged by those of all ranks. */
+static neo_cluster over_calibrate(int ranks, int leaves) {
+    over_calibration o = {.leaves = leaves};
+    const neo_comm_desc desc = {.ctx = {.seed = 1, .threads = 1}};
+    BENCH_OK(neo_comm_spawn(ranks, &desc, over_measure, &o, NULL));
+    return o.cluster;
 }
 static void run_over_ranks(void) {
     static const struct { const char *name; double us, bandwidth; } LINKS[] = {
         {"fast", 2, 10e9}, {"mixed", 20, 300e6}, {"slow", 50, 60e6}};
     tables all;
-    const neo_cluster rows = over_calibrate(LEAVES);
     char name[96];
     tables_make(&all, DIM, LEAVES);
     const neo_bags_desc bags = {.tables = all.table, .table_count = TABLES,
                                 .max_batch = OVER_BATCH, .max_ids = OVER_BATCH * TABLES};
     for (int ranks = 2; ranks <= OVER_RANKS; ranks *= 2) {
-        neo_cluster cluster = over_calibrate(LEAVES / ranks);
+        const neo_cluster rows = over_calibrate(ranks, LEAVES);
+        neo_cluster cluster = over_calibrate(ranks, LEAVES / ranks);
         const double scale = cluster.memory_bandwidth / rows.memory_bandwidth;
         for (int k = 0; k < NEO_ROWS_COUNT * 6; k++)
             cluster.calibration.rows[k / 6][k / 3 % 2][k % 3] =
@@ -591,7 +616,9 @@ static void run_over_ranks(void) {
         for (int i = 0; i < 6; i++) {
             const neo_link link = {LINKS[i / 2].us, LINKS[i / 2].bandwidth};
             over_ranks o = {.desc = {.bags = &bags, .ids_per_sample = all.ids, .cluster = cluster,
-                                     .pipeline = i % 2, .skew = 1.1},
+                                     .pipeline = i % 2, .skew = 1.1,
+                                     .dense_values = values_of(&KAGGLE),
+                                     .dense_params = params_of(BOTTOM, 5) + params_of(TOP, 4)},
                             .units = {{"bottom", 0, params_of(BOTTOM, 5), 0, BOTTOM, 5, {0, 0}},
                                       {"meet", 0, 0, 1, NULL, 0, {TABLES + 1, DIM}},
                                       {"top", 0, params_of(TOP, 4), 1, TOP, 4, {0, 0}}}};
@@ -626,33 +653,41 @@ static double span_seconds(neo_ctx *ctx) {
     }
     return bench_median(t, 25);
 }
+/* Pairs until the median of all is known to 0.8 %, at most so many seconds. */
 static void trace_cost(work *w) {
+    enum { MORE = 30 };
     static double off[PAIRS];
     char name[96];
-    const double once = take(w, 0);
-    int pairs = (int)((bench.quick ? 3 : 20) / once / 2);
+    const double once = take(w, 0), began = bench_cpu_seconds(), most = bench.quick ? 15 : 60;
+    int pairs = 0, low, high;
     int64_t spans = 0;
     neo_trace *trace;
-    pairs = pairs < 30 ? 30 : pairs > PAIRS ? PAIRS : pairs;
-    for (int i = 0; i < pairs; i++) {
-        double with[2] = {0, 0};
-        for (int k = 0; k < 2; k++) {
-            const int on = (i + k) % 2;
-            if (on) BENCH_OK(neo_trace_create(w->ctx, &(neo_trace_desc){.spans = 1 << 9}, &trace));
-            with[on] = take(w, i);
-            if (!on) continue;
-            if (neo_trace_get_stats(trace).dropped) bench_fail("predict: spans are dropped");
-            spans = neo_trace_get_stats(trace).spans;
-            neo_trace_destroy(trace);
+    double median;
+    do {
+        for (const int end = pairs + MORE; pairs < end; pairs++) {
+            double with[2] = {0, 0};
+            for (int k = 0; k < 2; k++) {
+                const int on = (pairs + k) % 2;
+                if (on)
+                    BENCH_OK(neo_trace_create(w->ctx, &(neo_trace_desc){.spans = 1 << 9}, &trace));
+                with[on] = take(w, pairs);
+                if (!on) continue;
+                if (neo_trace_get_stats(trace).dropped) bench_fail("predict: spans are dropped");
+                spans = neo_trace_get_stats(trace).spans;
+                neo_trace_destroy(trace);
+            }
+            off[pairs] = 100 * (with[1] / with[0] - 1);
         }
-        off[i] = 100 * (with[1] / with[0] - 1);
-    }
-    const double median = bench_median(off, pairs), by = 0.98 * sqrt(pairs);
+        const double by = 0.98 * sqrt(pairs);
+        low = (int)(pairs / 2.0 - by), high = (int)(pairs / 2.0 + by);
+        median = bench_median(off, pairs); /* sorts */
+    } while (off[high] - off[low] > 0.8 && pairs + MORE <= PAIRS &&
+             bench_cpu_seconds() - began < most);
     const double span = span_seconds(w->ctx);
     snprintf(name, sizeof name, "trace.%s.b%lld", w->name, (long long)w->batch);
     bench_report(name, median, "percent", -1, NULL, 0);
     printf("# %s: of %d pairs, the median of all is in %.2f .. %.2f (95 %%)\n", name, pairs,
-           off[(int)(pairs / 2.0 - by)], off[(int)(pairs / 2.0 + by)]);
+           off[low], off[high]);
     snprintf(name, sizeof name, "trace.%s.b%lld.spans", w->name, (long long)w->batch);
     bench_report(name, 100 * (double)spans * span / once, "percent", -1, NULL, 0);
     printf("# %s: %lld spans a step, of %.0f ns each\n", name, (long long)spans, 1e9 * span);

@@ -140,9 +140,11 @@ static void finish_job(job *j) {
     j->desc.table_placements = j->allowed;
     if (j->unit_count) j->desc.dense_params = 0;
     if (j->unit_count) j->desc.dense_flops_bottom = j->desc.dense_flops_top = 0;
+    j->desc.dense_values = 0;
     for (int i = 0; i < j->unit_count; i++) {
         const neo_dense_unit *u = &j->units[i];
         j->desc.dense_params += u->params;
+        for (int k = 0; k < u->width_count; k++) j->desc.dense_values += (double)u->widths[k];
         *(u->after ? &j->desc.dense_flops_top : &j->desc.dense_flops_bottom) += u->flops;
     }
 }

@@ -28,11 +28,12 @@
      cross 7e9 10                     and between nodes
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
                                       bucketed, id, sort, row, kept, step, step_near,
-                                      cache
+                                      step_large, cache
      host_bandwidth 25e9              of ranks on GPUs, with rows in host memory: bytes per second
                                       between both; likewise host_row_us, us of a row besides
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
-                                      rowwise, adagrad, adam (plan --calibrate prints all these)
+                                      rowwise, adagrad, adam, lookup-table, update-table (plan
+                                      --calibrate prints all these)
      layer forward 2e-11 0 1e-10 0 0  seconds of MLPs: see neo_calibration.layer; likewise backward,
                                       last; of products of rows dots, dots-backward; of attention
                                       attention, attention-backward, rest, rest-backward

@@ -135,6 +135,7 @@ static void refused(void) {
     REFUSED(m.d.placements = 1u << NEO_PLACEMENT_COUNT, "placements 0x80 has unknown bits");
     REFUSED(m.allowed[0] = 256, "table 't0': table_placements 0x100");
     REFUSED(m.d.dense_params = -1, "dense_params -1");
+    REFUSED(m.d.dense_values = -1, "dense_values -1");
     REFUSED(m.table[0].rows = 0, "table 't0': rows 0");
     REFUSED(m.table[0].weight = (float *)&m,
             "table 't0': a table in pieces cannot lie in memory of yours");
@@ -642,6 +643,9 @@ static void optimizer(const neo_dense_unit *units) {
     CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 1e6), 1e6 * 12 / 10e9, 1e-12);
     CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 3e6), 1e6 * 16 / 10e9, 1e-12);
     CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 0), 1e6 * 4 / 10e9, 1e-12);
+    by->step_large = 0.5, by->cache = 12e6; /* half of 12 MB of parameters take half of 20 */
+    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 12e6), 1e6 * (4 + 11 * 0.5) / 10e9, 1e-12);
+    by->step_large = 0, by->cache = 1e6;
     touched += (1 - exp(-share)) / share * ids * 128 + 8 * 500 * 32; /* rows without a state */
     REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
     REQUIRE_OK(neo_timeline_create(plan, units, 2, 0, &timeline));
@@ -774,16 +778,30 @@ static void sampled(void) {
     neo_plan_destroy(plan);
 }
 /* An id takes what is measured for its optimizer, its columns, and for a row that comes again (all
-   of a bag's and of skewed ids), is new but cached, or new and not. */
+   of a bag's and of skewed ids), is new but cached, or new and not; and so does a table. */
 static double curve_at(const double (*x)[3], double cols, double fresh, double cold) {
     double at[2];
     for (int i = 0; i < 2; i++)
-        at[i] = x[i][0] + fresh * (x[i][1] - x[i][0] + cold * (x[i][2] - x[i][1]));
+        at[i] = x[i][0] + fresh * (x[i][1] - x[i][0]) + cold * (x[i][2] - x[i][1]);
     return at[0] + (at[1] - at[0]) * (cols - 16) / 112;
+}
+/* Of 1e5 rows, those that so many even ids use. */
+static double used(double ids) { return 1e5 * (1 - exp(-ids / 1e5)); }
+/* Of rows of 4 lines and as many of each of two states, a step's touch of so many ids, and what is
+   cold of them: of a lookup what the batches that 2 MiB keep had not; of an update their states
+   likewise, and rows as far as a cache does not keep what a step touches. */
+static void curves_cold(double ids, double fresh, double again, double batch, double *cold) {
+    const double touched = fresh * ids * 768 + 8 * batch * 64, cache = 2 << 20,
+                 kept = cache / touched, once = ids * again;
+    cold[0] = (used((kept + 1) * once) - used(kept * once)) / once;
+    if (fresh * ids < 1.5) cold[0] = 0; /* one row */
+    cold[1] = (4 * fresh * touched / (touched + cache) + 8 * again * cold[0]) / 12;
 }
 static void curves(void) {
     static const double lookup[2][3] = {{8, 10, 40}, {40, 60, 160}},
-                        adam[2][3] = {{16, 40, 90}, {100, 300, 900}};
+                        adam[2][3] = {{16, 40, 90}, {100, 300, 900}},
+                        tables[2][2][3] = {{{30000, 40000, 90000}, {50000, 50000, 100000}},
+                                           {{60000, 80000, 90000}, {70000, 90000, 200000}}};
     neo_plan *plan;
     double seconds[3];
     model_begin(1, 1);
@@ -792,38 +810,55 @@ static void curves(void) {
     m.d.cluster.memory_bandwidth = 20e9;
     memcpy(m.d.cluster.calibration.rows[NEO_ROWS_LOOKUP], lookup, sizeof lookup);
     memcpy(m.d.cluster.calibration.rows[NEO_ROWS_ADAM], adam, sizeof adam);
-    double batch = (double)m.d.bags->max_batch, ids = 2 * batch, bytes = 1e5 * 64 * 4 * 3,
-           cold = bytes / (bytes + (2 << 20)), share = ids / 1e5,
-           fresh = (1 - exp(-share)) / share;
+    memcpy(m.d.cluster.calibration.rows[NEO_ROWS_LOOKUP_TABLE], tables, sizeof tables);
+    double batch = (double)m.d.bags->max_batch, ids = 2 * batch, cold[2], fresh = used(ids) / ids;
     for (int i = 0; i < 3; i++) {
         m.d.skew = i == 0 ? 0 : i == 1 ? 1.05 : 40;
         REQUIRE_OK(from(p, 1, &plan));
         neo_plan_step s = neo_plan_step_of(plan);
         seconds[i] = s.update;
         if (i == 2) fresh = 1 / ids;
+        curves_cold(ids, fresh, 1, batch, cold);
         if (i != 1)
-            CHECK_NEAR(s.update, (ids * curve_at(adam, 64, fresh, cold) +
-                                  batch * curve_at(adam, 64, 0, 0)) / 20e9, 1e-2 * s.update);
+            CHECK_NEAR(s.update, (ids * curve_at(adam, 64, fresh, cold[1]) +
+                                  batch * curve_at(adam, 64, 0, 0) +
+                                  curve_at(tables[1], 64, fresh, cold[1])) / 20e9,
+                       1e-2 * s.update);
         if (i != 1)
-            CHECK_NEAR(s.lookup, (ids * curve_at(lookup, 64, fresh, cold) +
-                                  batch * curve_at(lookup, 64, 0, 0)) / 20e9, 1e-2 * s.lookup);
+            CHECK_NEAR(s.lookup, (ids * curve_at(lookup, 64, fresh, cold[0]) +
+                                  batch * curve_at(lookup, 64, 0, 0) +
+                                  curve_at(tables[0], 64, fresh, cold[0])) / 20e9,
+                       1e-2 * s.lookup);
         neo_plan_destroy(plan);
     }
     CHECK(seconds[0] > 1.2 * seconds[1] && seconds[1] > 1.2 * seconds[2]);
     m.d.skew = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "skew -1");
     m.d.skew = 0;
+    m.d.dense_values = 1e6; /* no cache keeps a step, nor a row for the next */
+    REQUIRE_OK(from(p, 1, &plan));
+    fresh = used(ids) / ids;
+    double took = neo_plan_step_of(plan).lookup;
+    CHECK_NEAR(took, (ids * curve_at(lookup, 64, fresh, fresh) +
+                      batch * curve_at(lookup, 64, 0, 0) +
+                      curve_at(tables[0], 64, fresh, fresh)) / 20e9, 1e-2 * took);
+    neo_plan_destroy(plan);
+    m.d.dense_values = 0;
     m.d.distinct = 0.25; /* bags that repeat are looked up once, and step as often as they are */
     m.bags.inverse = 1;
     REQUIRE_OK(from(p, 1, &plan));
-    const double once = ids / 4, new_of_once = (1 - exp(-once / 1e5)) / (once / 1e5);
+    const double once = ids / 4, new_of_once = used(once) / once;
     const neo_plan_step step = neo_plan_step_of(plan);
     const double none = curve_at(lookup, 0, 0, 0), all = curve_at(lookup, 64, 0, 0),
                  bag = none / 4 + all - none;
-    CHECK_NEAR(step.lookup, (once * curve_at(lookup, 64, new_of_once, cold) + batch * bag) / 20e9,
+    curves_cold(ids, new_of_once / 4, 0.25, batch, cold);
+    CHECK_NEAR(step.lookup, (once * curve_at(lookup, 64, new_of_once, cold[0]) + batch * bag +
+                             curve_at(tables[0], 64, new_of_once, cold[0])) / 20e9,
                1e-2 * step.lookup);
-    CHECK_NEAR(step.update, (ids * curve_at(adam, 64, new_of_once / 4, cold) +
-                             batch * curve_at(adam, 64, 0, 0)) / 20e9, 1e-2 * step.update);
+    CHECK_NEAR(step.update, (ids * curve_at(adam, 64, new_of_once / 4, cold[1]) +
+                             batch * curve_at(adam, 64, 0, 0) +
+                             curve_at(tables[1], 64, new_of_once / 4, cold[1])) / 20e9,
+               1e-2 * step.update);
     neo_plan_destroy(plan);
     m.d.distinct = 1.5;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "distinct is 1.5");
@@ -894,7 +929,7 @@ static void calibration(void) {
     REQUIRE_OK(neo_calibrate(ctx, &c));
     for (int i = 0; i < NEO_ROWS_COUNT * 6; i++)
         CHECK(c.calibration.rows[i / 6][i / 3 % 2][i % 3] >= 1 &&
-              c.calibration.rows[i / 6][i / 3 % 2][i % 3] < 1e6);
+              c.calibration.rows[i / 6][i / 3 % 2][i % 3] < 1e7);
     for (int way = 0; way < NEO_LAYER_COUNT; way++) { /* of a large layer about as by flops */
         const int64_t out = way < NEO_LAYER_REST ? 512 : 1;
         const double ratio = neo_layer_seconds(&c, 512, 512, out, (neo_layer_way)way) * c.flops /
@@ -903,6 +938,7 @@ static void calibration(void) {
     }
     CHECK(c.calibration.step > 0 && c.calibration.step < 1e4);
     CHECK(c.calibration.step_near > 0 && c.calibration.step_near <= c.calibration.step);
+    CHECK(c.calibration.step_large > 0 && c.calibration.step_large <= 1);
     CHECK(c.calibration.cache >= 12 << 20 && c.calibration.cache <= 256 << 20);
     CHECK_INT(c.ranks, 3);
     CHECK(c.memory_bandwidth > 1e8 && c.memory_bandwidth < 1e13 && c.flops > 1e6 && c.flops < 1e16);

@@ -31,6 +31,16 @@ static int64_t mlp_elements(const neo_params *params) {
     return elements;
 }
 
+/* Numbers of a sample that layers take and make. */
+static double mlp_values(const neo_params *params) {
+    double values = 0;
+    for (int i = 0; i < neo_params_count(params); i++) {
+        neo_tensor w = neo_params_at(params, i)->value; /* [out][in] */
+        if (w.ndim == 2) values += (double)(w.shape[0] + (values > 0 ? 0 : w.shape[1]));
+    }
+    return values;
+}
+
 /* The default is the number of leaves, which does not depend on the number of ranks, if given. */
 static int32_t row_buckets(const neo_ctx *ctx, const options *o) {
     return (int32_t)(o->row_buckets ? o->row_buckets : neo_ctx_repro_shards(ctx));
@@ -60,6 +70,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .dense_flops_bottom = mlp_flops(bottom),
                        .dense_flops_top = mlp_flops(top),
                        .dense_params = mlp_elements(bottom) + mlp_elements(top),
+                       .dense_values = mlp_values(bottom) + mlp_values(top),
                        .table_placements = m->hot.placements,
                        .skip_empty = groups == 1 && (o->skip_empty || m->hot.tables),
                        .profile = o->tier ? m->profile : NULL};
