@@ -19,7 +19,7 @@ budget() {
     neo_data.h) echo 8041 0 0 0 ;;
     neo_serve.h) echo 3015 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 6984 0 0 1 ;;
+    neo_plan.h) echo 7065 0 0 1 ;;
     neo_fsdp.h) echo 6802 0 0 0 ;;
     neo_cuda.cuh) echo 6519 0 0 32 ;;
     esac
