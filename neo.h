@@ -3173,6 +3173,7 @@ typedef struct neo__bag_lookup {
     const float *dout; /* of weight_grad, with out_stride */
     int mean, pooled;  /* pooled 0: NEO_POOL_NONE */
     neo_bounds bounds;
+    int inside;      /* all ids are, for sure */
     int32_t buckets; /* of the table whose rows from first_row on these are */
     int64_t bucket_rows, first_row;
     double bucket_shift, bucket_scale; /* row id is in bucket (id + shift) scale, rounded down */
@@ -3181,8 +3182,11 @@ typedef struct neo__bag_lookup {
 } neo__bag_lookup;
 /* The bucket of a row. Floating point finds it where its error, 2^-38 for numbers of 12 bits, is
    below the distance to the next bucket, half a row. */
+NEO__INLINE int neo__bag_bucket_is_scaled(const neo__bag_lookup *a) {
+    return a->bucket_rows < INT64_C(1) << 36;
+}
 NEO__INLINE int64_t neo__bag_bucket_of_row(const neo__bag_lookup *a, int64_t id) {
-    return a->bucket_rows < INT64_C(1) << 36
+    return neo__bag_bucket_is_scaled(a)
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
 }
@@ -3190,11 +3194,14 @@ NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
     return neo__bag_bucket_of_row(a, neo__bag_row_of(a->store, id));
 }
 
-/* Sums of one or two rows are the same in any order of buckets. */
-NEO__UNUSED static int neo__bags_are_short(const neo__bag_lookup *a) {
+/* Whether buckets change no sum: there is one; or ids have no weights, which may leave -0, which
+   buckets make 0, and all rows are in one, or bags have at most two. */
+NEO__UNUSED static int neo__bags_are_plain(const neo__bag_lookup *a) {
     int64_t most = 0;
+    if (a->buckets == 1 || a->weights) return a->buckets == 1;
     for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
-    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
+    return most <= 2 || (!a->store->line_row && neo__bag_bucket_of_row(a, 0) ==
+                                                    neo__bag_bucket_of_row(a, a->rows - 1));
 }
 
 /* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
@@ -3209,6 +3216,18 @@ typedef struct neo__part_tree {
     int64_t number[NEO__PART_DEPTH];
     int depth;
 } neo__part_tree;
+enum { NEO__POOL_IDS = 128 };     /* of at most so many ids the buckets are found ahead */
+/* Some bags that are looked up together. Slots are those of a bag: its buckets, and one for what is
+   not summed. An id has a row, the slot where it adds, and an id so far ahead, of which the row is
+   fetched; the rows and those ids are the batch's ids, or copies. */
+typedef struct neo__bag_some {
+    int64_t b, b_end, slots;
+    int known; /* 0: more ids than NEO__POOL_IDS, or more buckets: some at a time */
+    int64_t ahead;
+    const int64_t *row, *next;
+    int64_t rows[NEO__POOL_IDS], nexts[NEO__POOL_IDS];
+    int32_t slot[NEO__POOL_IDS + 8];
+} neo__bag_some;
 /* Whether the two parts on top of a stack join before part `next` is pushed. */
 NEO__EVERYWHERE NEO__INLINE int neo__part_joins(const int64_t *number, int depth, int64_t next) {
     return depth >= 2 && neo__tree_level(number[depth - 2], number[depth - 1]) <
@@ -13605,6 +13624,7 @@ static neo__bag_lookup neo__bags_lookup(const neo_bags *bags, int64_t f, int64_t
     lookup.out_stride = feature->job.out_stride;
     lookup.mean = table->mean;
     lookup.bounds = bags->tables[feature->job.table].bounds;
+    lookup.inside = feature->bad == 0;
     lookup.buckets = table->buckets;
     lookup.bucket_rows = table->bucket_rows;
     lookup.first_row = table->first_row;
@@ -13701,7 +13721,7 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
             kernels->weight_grad(&a, bags->job.tensor.dweights +
                                          (a.offsets[0] - bags->job.batch.offsets[0]));
         else if (!a.pooled) kernels->copy(&a);
-        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) kernels->pool(&a);
+        else if (p->bad == 0 && neo__bags_are_plain(&a)) kernels->pool(&a);
         else kernels->pool_any(&a);
         if (short_of) neo__bags_pool_initial(bags, table, &a, part->worker);
     }
@@ -14819,7 +14839,7 @@ static void neo__bags_pool_runs(const neo_bags *bags, int64_t f, int64_t bag, in
     const neo__bag_kernels *kernels = bags->ctx->bag;
     const neo__bag_lookup all = neo__bags_lookup(bags, f, bag, end);
     const int64_t *at = (const int64_t *)all.ids, last = all.offsets[all.bags];
-    const int plain = all.buckets == 1 || neo__bags_are_short(&all);
+    const int plain = neo__bags_are_plain(&all);
     neo__key_rows rows = neo__key_rows_of(bags, &bags->tables[bags->view.features[f].job.table],
                                           worker, 0);
     for (int64_t b = 0, next; b < all.bags; b = next + 1) {

@@ -2768,6 +2768,10 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *rows, int64_t row
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
     return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
 }
+/* The same where a row takes more work: the processor itself then looks less far ahead. */
+NEO__KERNEL_INLINE int64_t NEO__FN(bag_far_ahead)(int64_t dim) {
+    return NEO__FN(bag_ahead)(dim) * 5 / 3;
+}
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_row)(const float *row, int64_t dim) {
     for (int64_t c = 0; c < dim; c += 16) NEO__FETCH(row + c);
 }
@@ -2938,11 +2942,21 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64
     return room;
 }
 /* ---- the lookup of any ids: a bounds policy, buckets of rows ----
-   Rows add in the order of their ids, each to the sum of its bucket, which lies in the nearest
-   cache; the first of a bucket to zeros that all share. Then the sums add by the tree, eight at a
-   time. A bucket without rows is +0, which is as good as absent, since all is added to +0 at the
-   end. Above NEO__POOL_BUCKETS buckets each group of so many has a pass over the ids. */
+   Rows add in the order of their ids, each to the sum of its bucket, in the nearest cache; the sums
+   of a bag then add by the tree, eight at a time. A bucket without rows is +0, which is as good as
+   absent, since all is added to +0 at the end. Some bags go together: first the buckets of their
+   ids, then their rows, then their trees, so that a processor knows a sum's address long before it
+   is read, and no sum is read just after it was written: either costs as much as many rows. Above
+   NEO__POOL_BUCKETS buckets each group of so many has a pass over the ids of a bag. */
 #if NEO__PASS != NEO__PASS_WARP
+/* ONE_WIDTH: the same sums in less code, where size counts, or vectors of one number gain nothing
+   from the other widths. */
+#undef NEO__ONE_WIDTH
+#if NEO__PASS == NEO__PASS_SCALAR || defined(NEO_INFERENCE)
+#define NEO__ONE_WIDTH 1
+#else
+#define NEO__ONE_WIDTH 0
+#endif
 /* A bit for each group of buckets that bag [k, k_end) has rows of. */
 NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k, int64_t k_end) {
     uint64_t groups = 0;
@@ -2953,18 +2967,18 @@ NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k
     return groups ? groups : 1;
 }
 #if NEO__TRAINS
-/* Columns [col, col + n) of a bag of three rows of f32 without weights: the two whose buckets part
-   lowest in the tree add first. Returns 0 if an id is not inside. */
-NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to, int64_t k,
-                                       int64_t col, int64_t n, int64_t ahead) {
-    const float *table = lookup->table + col;
+/* A bag of three rows of f32, of whole vectors and without weights: the two whose buckets part
+   lowest in the tree add first. */
+NEO__KERNEL_FAR void NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to, int64_t k,
+                                        int64_t ahead) {
+    const float *table = lookup->table;
+    const int64_t n = lookup->dim;
     int64_t id[3], bucket[3];
     NEO__EACH(i, 3) {
         id[i] = ahead ? neo__jagged_id(lookup->ids, NEO__I32_IDS(lookup), k + i + ahead) : -1;
         for (int64_t c = 0; (uint64_t)id[i] < (uint64_t)lookup->rows && c < n; c += 16)
             NEO__FETCH(table + id[i] * lookup->dim + c);
         id[i] = neo__jagged_id(lookup->ids, NEO__I32_IDS(lookup), k + i);
-        if ((uint64_t)id[i] >= (uint64_t)lookup->rows) return 0;
         bucket[i] = neo__bag_bucket(lookup, id[i]);
     }
     const int64_t ab = bucket[0] ^ bucket[1], ac = bucket[0] ^ bucket[2], bc = ab ^ ac;
@@ -2976,107 +2990,161 @@ NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to,
         NEO__VF s = ((NEO__LOAD(p + c) + NEO__LOAD(q + c)) + NEO__LOAD(r + c)) + NEO__SET(0.0f);
         NEO__STORE(to + c, lookup->mean ? s / 3.0f : s);
     }
-    return 1;
 }
 #endif
-/* Rows of the ids [k, k_end) that are in one of NEO__POOL_BUCKETS buckets from `first` on, each
-   added to the sum of its bucket: at[] tells where it is. */
+/* Adds the buckets of n ids that are all inside to their slots. */
+NEO__KERNEL_INLINE void NEO__FN(bag_slots)(const neo__bag_lookup *a, int is_i32, int64_t k,
+                                           int64_t n, int32_t *slot) {
+    const double shift = a->bucket_shift, scale = a->bucket_scale;
+    int64_t i = 0;
+    for (; !NEO__ONE_WIDTH && i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            slot[i + j] += (int32_t)(
+                ((double)neo__jagged_id(a->ids, is_i32, k + i + j) + shift) * scale);
+    for (; i < n; i++)
+        slot[i] += (int32_t)(((double)neo__jagged_id(a->ids, is_i32, k + i) + shift) * scale);
+}
+/* The rows of the ids [k, k_end) of bags from b on, and the slots of their sums: a bag's first slot
+   is that of bucket `first`, its last takes what is not summed. And the ids whose rows are fetched
+   meanwhile, which need not be inside: a fetch reads nothing. */
+NEO__KERNEL_FAR void NEO__FN(bag_find)(const neo__bag_lookup *lookup, int64_t first, int64_t b,
+                                       int64_t k, int64_t k_end, neo__bag_some *some) {
+    const int64_t n = k_end - k, slots = some->slots, *offsets = lookup->offsets;
+    const int is_i32 = NEO__I32_IDS(lookup);
+    int32_t *slot = some->slot;
+    for (int32_t from = 0; b < some->b_end; b++, from += (int32_t)slots)
+        for (int64_t i = NEO__MAX(offsets[b] - k, 0); i < NEO__MIN(offsets[b + 1] - k, n); i += 8)
+            for (int j = 0; j < 8; j++) slot[i + j] = from; /* past its end the next bag's follow */
+    some->row = is_i32 ? some->rows : (const int64_t *)lookup->ids + k;
+    some->next = is_i32 ? some->nexts : some->row + some->ahead;
+    for (int64_t i = 0; is_i32 && i < n; i++) {
+        some->rows[i] = ((const int32_t *)lookup->ids)[k + i];
+        some->nexts[i] = ((const int32_t *)lookup->ids)[k + i + some->ahead];
+    }
+    if (lookup->inside && !lookup->store->line_row && neo__bag_bucket_is_scaled(lookup) &&
+        lookup->buckets <= NEO__POOL_BUCKETS) {
+        if (is_i32) NEO__FN(bag_slots)(lookup, 1, k, n, slot);
+        else NEO__FN(bag_slots)(lookup, 0, k, n, slot);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t id = NEO__FN(bag_clamp)(lookup, some->row[i]);
+        const int64_t its = id < 0 ? -1 : neo__bag_bucket(lookup, id) - first;
+        const int in = its >= 0 && its < slots - 1;
+        some->rows[i] = in ? id : 0;
+        slot[i] += (int32_t)(in ? its : slots - 1);
+    }
+    some->row = some->rows;
+}
+/* The rows of some, ids [k, k_end), each added to the sum in its slot. */
 NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo_dtype dtype,
-                                              float *sum, int32_t *at, int64_t first, int64_t k,
-                                              int64_t k_end, int64_t col, int64_t left, int count,
-                                              int64_t ahead) {
+                                              float *sum, const neo__bag_some *some, int64_t k,
+                                              int64_t k_end, int64_t col, int64_t left, int count) {
     const neo__bag_rows *t = lookup->store;
-    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2, is_i32 = NEO__I32_IDS(lookup);
-    const int64_t rows = lookup->rows, row_bytes = t->row_bytes;
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
+    const int64_t row_bytes = t->row_bytes, *ids = some->row, *next = some->next;
+    const int32_t *slot = some->slot;
     const char *data = t->data + col * size;
-    const float *weights = lookup->weights;
-    for (; k < k_end; k++) {
-        int64_t id = ahead ? neo__jagged_id(lookup->ids, is_i32, k + ahead) : -1;
-        if ((uint64_t)id < (uint64_t)rows) {
-            const char *next = data + id * row_bytes;
-            NEO__EACH(i, count)
-            if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
-            if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * id);
-        }
-        id = neo__jagged_id(lookup->ids, is_i32, k);
-        if ((uint64_t)id >= (uint64_t)rows && (id = NEO__FN(bag_clamp)(lookup, id)) < 0) continue;
-        const uint64_t bucket = (uint64_t)(neo__bag_bucket(lookup, id) - first);
-        if (bucket >= NEO__POOL_BUCKETS) continue;
-        const char *row = data + id * row_bytes;
-        const float *from = sum + at[bucket];
-        float *to = sum + (1 + bucket) * (uint64_t)(count * NEO__W);
-        at[bucket] = (int32_t)(1 + bucket) * count * NEO__W;
-        const NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);
-        NEO__VF scale = w, bias = w;
+    const float *weights = lookup->weights ? lookup->weights + k : NULL, *scales = t->scale;
+    for (int64_t r = 0; r < k_end - k; r++) {
+        const uintptr_t later = (uintptr_t)next[r],
+                        fetched = (uintptr_t)data + later * (uintptr_t)row_bytes;
+        NEO__EACH(v, count)
+        if (v * NEO__W * size % 64 == 0)
+            NEO__FETCH((const char *)(fetched + (uintptr_t)(v * NEO__W * size)));
+        if (dtype == NEO_I8 && col == 0)
+            NEO__FETCH((const char *)((uintptr_t)scales + later * (2 * sizeof *scales)));
+        const char *row = data + ids[r] * row_bytes;
+        float *to = sum + slot[r] * (count * NEO__W);
+        NEO__VF w = NEO__SET(1.0f), scale = w, bias = w;
+        if (weights) w = NEO__SET(weights[r]);
         if (dtype == NEO_I8)
-            scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
-        NEO__EACH(i, count) {
-            const char *p = row + i * NEO__W * size;
+            scale = NEO__SET(scales[2 * ids[r]]), bias = NEO__SET(scales[2 * ids[r] + 1]);
+        NEO__EACH(v, count) {
+            const char *p = row + v * NEO__W * size;
             const NEO__VF x = dtype == NEO_F32
                                   ? NEO__FN(load_left)((const float *)(const void *)p, left)
                                   : NEO__FN(row_load_left)(dtype, p, left, scale, bias);
-            NEO__STORE(to + i * NEO__W, NEO__FMA(w, x, NEO__LOAD(from + i * NEO__W)));
+            NEO__STORE(to + v * NEO__W, NEO__FMA(w, x, NEO__LOAD(to + v * NEO__W)));
         }
     }
 }
 /* The sum of eight vectors. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, const int32_t *at) {
-    return ((NEO__LOAD(p + at[0]) + NEO__LOAD(p + at[1])) +
-            (NEO__LOAD(p + at[2]) + NEO__LOAD(p + at[3]))) +
-           ((NEO__LOAD(p + at[4]) + NEO__LOAD(p + at[5])) +
-            (NEO__LOAD(p + at[6]) + NEO__LOAD(p + at[7])));
+NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, int64_t stride) {
+    return ((NEO__LOAD(p) + NEO__LOAD(p + stride)) +
+            (NEO__LOAD(p + 2 * stride) + NEO__LOAD(p + 3 * stride))) +
+           ((NEO__LOAD(p + 4 * stride) + NEO__LOAD(p + 5 * stride)) +
+            (NEO__LOAD(p + 6 * stride) + NEO__LOAD(p + 7 * stride)));
 }
-/* The buckets of at[] that have rows, joined into the first eight. */
-NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int32_t *at, int eights, int64_t stride) {
+/* The sum over all buckets goes to the first, all others are zeros again: over each eight, then by
+   the tree over eights. */
+NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int eights, int64_t stride) {
     for (int e = 0; e < eights; e++) {
-        int32_t *eight = at + 8 * e, any = 0, to = (int32_t)((1 + 8 * e) * stride);
-        for (int i = 0; i < 8; i++) any |= eight[i];
-        for (int64_t c = 0; any && c < stride; c += NEO__W)
-            NEO__STORE(sum + to + c, NEO__FN(sum_eight)(sum + c, eight));
-        at[e] = any ? to : 0;
+        float *to = sum + 8 * e * stride;
+        for (int64_t c = 0; c < stride; c += NEO__W)
+            NEO__STORE(to + c, NEO__FN(sum_eight)(to + c, stride));
+        memset(to + stride, 0, sizeof *to * 7 * (size_t)stride);
     }
-    for (int e = eights; e < 8; e++) at[e] = 0;
+    for (int e = eights; e > 1; e = (e + 1) / 2) /* neighbours */
+        for (int i = 0; i < e; i += 2) {
+            float *to = sum + 4 * i * stride, *from = sum + 8 * i * stride;
+            for (int64_t c = 0; c < stride; c += NEO__W) {
+                const NEO__VF next = i + 1 < e ? NEO__LOAD(from + 8 * stride + c) : NEO__SET(0.0f);
+                const NEO__VF both = NEO__LOAD(from + c) + next;
+                if (i + 1 < e) NEO__STORE(from + 8 * stride + c, NEO__SET(0.0f));
+                NEO__STORE(from + c, NEO__SET(0.0f));
+                NEO__STORE(to + c, both);
+            }
+        }
 }
-/* ONE_WIDTH: the same sums in less code, where size counts, or vectors of one number gain nothing
-   from the other widths. */
-#undef NEO__ONE_WIDTH
-#if NEO__PASS == NEO__PASS_SCALAR || defined(NEO_INFERENCE)
-#define NEO__ONE_WIDTH 1
-#else
-#define NEO__ONE_WIDTH 0
-#endif
-/* Bags [b, b_end), `count` vectors of columns from col on; there are `left` columns. */
-NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
-                                         int64_t col, int64_t left, int count) {
-    enum { MOST = NEO__POOL_BUCKETS, WIDTH = 8 * NEO__W };
-    float sum[(MOST + 1) * WIDTH] __attribute__((aligned(64))), part[(int)NEO__PART_DEPTH * WIDTH];
-    int32_t at[MOST];
-    const int64_t ahead = NEO__FN(bag_ahead)(lookup->store->row_bytes / 4), stride = count * NEO__W;
-    neo__part_tree tree = {part, stride, stride, {0}, 0};
-    const int eights = (int)NEO__MIN((lookup->buckets + 7) / 8, MOST / 8);
+/* The sums of a bag of one bucket, or of more than eight, or of some of its buckets, to their
+   place. */
+NEO__KERNEL_FAR void NEO__FN(bag_end)(const neo__bag_lookup *lookup, float *sum, int64_t slots,
+                                      int64_t bag, int64_t col, int64_t n, neo__part_tree *tree,
+                                      uint64_t groups) {
+    const int64_t length = lookup->offsets[bag + 1] - lookup->offsets[bag];
+    const int eights = (int)(slots / 8), more = (groups & (groups - 1)) != 0;
+    float *to = lookup->out + bag * lookup->out_stride + col, *from = sum;
+    if (lookup->buckets > 1) NEO__FN(sum_eights)(sum, eights, tree->stride);
+    if (tree->depth || more) {
+        float *push = NEO__FN(part_push)(tree, __builtin_ctzll(groups));
+        memcpy(push, sum, sizeof *sum * (size_t)tree->stride);
+        while (!more && tree->depth > 1) NEO__FN(part_join)(tree);
+        from = tree->sum;
+    }
+    for (int64_t c = 0; !more && c < n; c += NEO__W) {
+        NEO__VF s = NEO__LOAD(from + c);
+        if (lookup->buckets > 1) s = s + NEO__SET(0.0f);
+        if (lookup->mean && length > 1) s = s / (float)length;
+        NEO__STC(to, s);
+    }
+    memset(sum, 0, sizeof *sum * (size_t)tree->stride);
+    memset(sum + (slots - 1) * tree->stride, 0, sizeof *sum * (size_t)tree->stride);
+}
+/* Some bags, `count` vectors of columns from col on; there are `left` columns. sum: zeros, before
+   and after. */
+NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag_some *some,
+                                         float *sum, int64_t col, int64_t left, int count) {
+    float part[(int)NEO__PART_DEPTH * 8 * NEO__W];
+    const int64_t stride = count * NEO__W, b = some->b, b_end = some->b_end, slots = some->slots,
+                  *offsets = lookup->offsets, from = offsets[b], last = offsets[b_end],
+                  room = slots * stride, out_stride = lookup->out_stride;
     const neo_dtype dtype = lookup->store->dtype;
-    NEO__UNUSED const int may_be_three =
-        lookup->table && !lookup->weights && left == stride && lookup->buckets > 1;
-    NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
-    for (; b < b_end; b++) {
-        const int64_t k = lookup->offsets[b], k_end = lookup->offsets[b + 1];
-        const int64_t fetch = k_end + ahead <= lookup->offsets[lookup->bags] ? ahead : 0;
-        NEO__VF s[8];
-        if (!fetch && col == 0)
-            NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), k + ahead, k_end + ahead);
-#if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
-        if (k_end - k == 3 && may_be_three &&
-            NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride + col, k, col, stride,
-                               fetch))
-            continue;
-#endif
-        uint64_t groups = lookup->buckets > MOST ? NEO__FN(bag_groups)(lookup, k, k_end) : 1;
-        for (;;) {
-            const int64_t group = __builtin_ctzll(groups);
-            memset(at, 0, 8 * sizeof *at);
-            if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
-#define NEO__ANY_ROWS(T)                                                                           \
-    NEO__FN(bag_any_rows)(lookup, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
+    const int mean = lookup->mean, inside = lookup->inside;
+    neo__part_tree tree;
+    tree.sum = part, tree.stride = stride, tree.n = stride, tree.depth = 0;
+    uint64_t groups =
+        lookup->buckets > NEO__POOL_BUCKETS ? NEO__FN(bag_groups)(lookup, from, last) : 1;
+    for (; groups; groups &= groups - 1) {
+        const int64_t first = NEO__POOL_BUCKETS * __builtin_ctzll(groups);
+        float *p = sum, *to = lookup->out + b * out_stride + col;
+        for (int64_t bag = 0; bag < b_end - b; bag++) /* a store that waits holds up the next */
+            NEO__EACH(v, count)
+            if (v * NEO__W % 16 == 0) __builtin_prefetch(to + bag * out_stride + v * NEO__W, 1);
+        for (int64_t k = from, next; k < last; k = next) {
+            next = NEO__MIN(k + NEO__POOL_IDS, last);
+            if (!some->known) NEO__FN(bag_find)(lookup, first, b, k, next, some);
+#define NEO__ANY_ROWS(T) NEO__FN(bag_any_rows)(lookup, T, sum, some, k, next, col, left, count)
 #if NEO__ONE_WIDTH
             NEO__ANY_ROWS(dtype);
 #else
@@ -3086,30 +3154,28 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
             else NEO__ANY_ROWS(NEO_I8);
 #endif
 #undef NEO__ANY_ROWS
-            if (eights > 1) NEO__FN(sum_eights)(sum, at, eights, stride);
-            NEO__EACH(i, count) s[i] = NEO__FN(sum_eight)(sum + i * NEO__W, at);
-            groups &= groups - 1;
-            if (groups == 0 && tree.depth == 0) break;
-            float *to = NEO__FN(part_push)(&tree, group);
-            NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
-            if (groups) continue;
-            while (tree.depth > 1) NEO__FN(part_join)(&tree);
-            tree.depth = 0;
-            NEO__EACH(i, count) s[i] = NEO__LOAD(part + i * NEO__W);
-            break;
         }
-        if (lookup->buckets > 1) NEO__EACH(i, count) s[i] = s[i] + NEO__SET(0.0f);
-        else NEO__EACH(i, count) s[i] = NEO__LOAD(sum + at[0] + i * NEO__W);
-        float *to = lookup->out + b * lookup->out_stride + col;
-        NEO__FN(bag_store)(left < stride ? part : to, s, count, lookup->mean, k_end - k);
-        if (left < stride) memcpy(to, part, (size_t)left * sizeof *to);
+        if (NEO__ONE_WIDTH || slots > 9 || lookup->buckets == 1 || left < stride) {
+            for (int64_t bag = b; bag < b_end; bag++, p += room)
+                NEO__FN(bag_end)(lookup, p, slots, bag, col, left, &tree, groups);
+            continue;
+        }
+        for (int64_t bag = b; bag < b_end; bag++, p += room, to += out_stride) {
+            NEO__VF s[8];
+            NEO__EACH(v, count)
+            s[v] = NEO__FN(sum_eight)(p + v * NEO__W, stride) + NEO__SET(0.0f);
+            NEO__EACH(v, count)
+            NEO__EACH(j, 8) NEO__STORE(p + j * stride + v * NEO__W, NEO__SET(0.0f));
+            if (!inside) memset(p + 8 * stride, 0, sizeof *p * (size_t)stride);
+            NEO__FN(bag_store)(to, s, count, mean, offsets[bag + 1] - offsets[bag]);
+        }
     }
 }
 #if !NEO__ONE_WIDTH
 #define NEO__BAG_ANY(N)                                                                            \
-    NEO__KERNEL_FAR void NEO__FN(bag_any_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end,  \
-                                              int64_t col) {                                       \
-        NEO__FN(bag_any)(a, b, b_end, col, (N)*NEO__W, N);                                         \
+    NEO__KERNEL_FAR void NEO__FN(bag_any_##N)(const neo__bag_lookup *a, neo__bag_some *some,       \
+                                              float *sum, int64_t col) {                           \
+        NEO__FN(bag_any)(a, some, sum, col, (N)*NEO__W, N);                                        \
     }
 NEO__BAG_ANY(8)
 NEO__BAG_ANY(4)
@@ -3117,25 +3183,65 @@ NEO__BAG_ANY(2)
 NEO__BAG_ANY(1)
 #undef NEO__BAG_ANY
 #endif
-NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
-                                           int64_t col) {
-    NEO__FN(bag_any)(a, b, b_end, col, NEO__MIN(a->dim - col, (int64_t)NEO__W), 1);
+NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, neo__bag_some *some,
+                                           float *sum, int64_t col) {
+    NEO__FN(bag_any)(a, some, sum, col, NEO__MIN(a->dim - col, (int64_t)NEO__W), 1);
+}
+/* Bags [b, last), columns from first_col on. */
+NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_t b, int64_t last,
+                                           int64_t first_col) {
+    enum { WIDTH = NEO__ONE_WIDTH ? 1 : 8, FLOATS = (NEO__POOL_BUCKETS + 1) * WIDTH * NEO__W };
+    float sum[NEO__MAX((int)FLOATS, 4096)] __attribute__((aligned(64)));
+    neo__bag_some some;
+    const int64_t dim = lookup->dim, *offsets = lookup->offsets,
+                  vectors = NEO__MIN((dim - first_col + NEO__W - 1) / NEO__W, (int64_t)WIDTH);
+    some.slots = 1 + NEO__MIN((lookup->buckets + 7) / 8 * 8, NEO__POOL_BUCKETS);
+    const int64_t room = some.slots * vectors * NEO__W,
+                  most = lookup->buckets > NEO__POOL_BUCKETS ? 1 : NEO__MAX(1, 4096 / room),
+                  ahead = NEO__FN(bag_far_ahead)(lookup->store->row_bytes / 4);
+    NEO__UNUSED const int may_be_three = lookup->table && lookup->inside && !lookup->weights &&
+                                         lookup->buckets > 1 && dim % NEO__W == 0;
+    memset(sum, 0, (size_t)(NEO__MIN(most, last - b) * room) * sizeof *sum);
+    for (; b < last; b = some.b_end) {
+        int64_t col = first_col, end = b + 1;
+        some.ahead = offsets[end] + ahead <= offsets[lookup->bags] ? ahead : 0;
+#if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
+        if (may_be_three && offsets[end] - offsets[b] == 3) {
+            if (!some.ahead)
+                NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), offsets[b] + ahead,
+                                         offsets[end] + ahead);
+            NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride, offsets[b],
+                               some.ahead);
+            some.b_end = end;
+            continue;
+        }
+#endif
+        while (end < last && end - b < most && offsets[end + 1] - offsets[b] <= NEO__POOL_IDS)
+            end++;
+        some.b = b;
+        some.b_end = end;
+        some.known = lookup->buckets <= NEO__POOL_BUCKETS &&
+                     offsets[end] - offsets[b] <= NEO__POOL_IDS;
+        some.ahead = offsets[end] + ahead <= offsets[lookup->bags] ? ahead : 0;
+        if (some.known)
+            NEO__FN(bag_find)(lookup, 0, b, offsets[b], offsets[end], &some);
+        if (!some.ahead && col == 0)
+            NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), offsets[b] + ahead,
+                                     offsets[end] + ahead);
+#if !NEO__ONE_WIDTH
+        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
+            NEO__FN(bag_any_8)(lookup, &some, sum, col);
+        if (col + 4 * NEO__W <= dim)
+            NEO__FN(bag_any_4)(lookup, &some, sum, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim)
+            NEO__FN(bag_any_2)(lookup, &some, sum, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_any_1)(lookup, &some, sum, col), col += NEO__W;
+#endif
+        for (; col < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, &some, sum, col);
+    }
 }
 NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
-    const int64_t dim = lookup->dim, step = NEO__MAX(1, 256 / dim);
-    for (int64_t b = 0, end, col; b < lookup->bags; b = end) {
-        end = NEO__MIN(b + step, lookup->bags);
-#if NEO__ONE_WIDTH
-        for (col = 0; col + NEO__W < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, b, end, col);
-#else
-        for (col = 0; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
-            NEO__FN(bag_any_8)(lookup, b, end, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_any_4)(lookup, b, end, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_any_2)(lookup, b, end, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_any_1)(lookup, b, end, col), col += NEO__W;
-#endif
-        if (col < dim) NEO__FN(bag_any_rest)(lookup, b, end, col);
-    }
+    NEO__FN(bag_any_from)(lookup, 0, lookup->bags, 0);
 }
 #endif
 
@@ -3218,7 +3324,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *lookup) {
             NEO__FN(bag_narrow_2)(lookup, b, b + 1, col);
         for (; col + NEO__W <= lookup->dim; col += NEO__W)
             NEO__FN(bag_narrow_1)(lookup, b, b + 1, col);
-        if (col < lookup->dim) NEO__FN(bag_any_rest)(lookup, b, b + 1, col);
+        if (col < lookup->dim) NEO__FN(bag_any_from)(lookup, b, b + 1, col);
     }
 }
 #else

@@ -412,11 +412,11 @@ static void neo__frozen_look(const neo_ctx *ctx, const neo_frozen *table, const 
     a.out = out;
     a.out_stride = out_stride;
     a.mean = table->mean;
-    a.pooled = 1;
+    a.pooled = a.inside = 1;
     a.buckets = table->row_buckets > 1 ? table->row_buckets : 1;
     a.bucket_shift = ((double)a.buckets - 0.5) / (double)a.buckets;
     a.bucket_scale = (double)a.buckets / (double)a.bucket_rows;
-    if (a.buckets == 1 || neo__bags_are_short(&a)) ctx->bag->pool(&a);
+    if (neo__bags_are_plain(&a)) ctx->bag->pool(&a);
     else ctx->bag->pool_any(&a);
 }
 NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table,

@@ -12,9 +12,9 @@
      bags.<pass>.<ids>.<dtype>.r<rows>.d<D>
                                 GB/s, and the share of the probe's; narrow rows of 1e5 also against
                                 f32 rows (the ratio is the speed-up)
-     bags.<pass>.buckets8.l<L>.d<D>
+     bags.<pass>.buckets8.[f16.]l<L>.d<D>
                                 sums over 8 buckets of rows (as on any number of ranks up to 8), L
-                                uniform ids per bag, against one bucket
+                                uniform ids per bag, against one bucket (the ratio is the speed-up)
      bags.create.<dtype>.<initial values>
                                 a new table of 64 columns (1 GB of f32), and the share of the rate
                                 at which the same threads write as many bytes of new memory once
@@ -281,14 +281,15 @@ int main(int argc, char **argv) {
                              neo_dtype_name(is.dtype), 5 + size);
                     bench_shape(is, wide, k && !size ? "f32_rows" : NULL, what);
                 }
-    for (int dim = 16; dim <= (bench.quick ? 64 : 128); dim *= 2)
-        for (int i = 0; i < 5; i++) {
-            const shape one = {32, lengths[i], rows[0], dim, NEO_F32, 1, 0};
-            shape eight = one;
-            eight.buckets = 8;
-            snprintf(what, sizeof what, "buckets8.l%d", lengths[i]);
-            bench_shape(eight, one, "one_bucket", what);
-        }
+    for (int k = 0; k < (bench.quick ? 1 : 2); k++)
+        for (int dim = 16; dim <= (bench.quick ? 64 : 128); dim *= 2)
+            for (int i = 0; i < 5; i++) {
+                const shape one = {32, lengths[i], rows[0], dim, dtypes[k], 1, 0};
+                shape eight = one;
+                eight.buckets = 8;
+                snprintf(what, sizeof what, "buckets8.%sl%d", k ? "f16." : "", lengths[i]);
+                bench_shape(eight, one, "one_bucket", what);
+            }
     const neo_init uniform = {NEO_INIT_UNIFORM, -0.01f, 0.01f};
     const neo_init normal = {NEO_INIT_NORMAL, 0, 0.01f};
     bench_create(NEO_F32, uniform, "uniform");

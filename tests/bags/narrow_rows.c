@@ -242,7 +242,8 @@ static void every_step_is_f32_rounded(void) {
                     steps_as_f32(&m, o);
                 }
 }
-/* Rows that are whole vectors, whole groups of them, and in between; each instruction set. */
+/* Rows that are whole vectors, whole groups of them, and in between, in one bucket or several; each
+   instruction set. */
 static void every_width(void) {
     static const int64_t rows[] = {30, 30, 30},
                          dims[] = {1,  2,  3,  4,  7,  8,  15,  16,  17,  31,  32,
@@ -253,9 +254,10 @@ static void every_width(void) {
         if (!neo_isa_available(ISAS[i % 4])) continue;
         model_init(&m, 3, rows, d, 3, i % 3 ? NEO_POOL_SUM : NEO_POOL_MEAN);
         for (int t = 0; t < 3; t++)
-            m.table[t].dtype = TYPES[t], m.table[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
-        steps_as_f32(
-            &m, (Case){{.batch = 20, .max_length = 5, .weighted = i % 2}, 1, 1, 0, ISAS[i % 4]});
+            m.table[t].dtype = TYPES[t], m.table[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD,
+            m.table[t].row_buckets = i / 4 % 3 ? 4 + 4 * (i / 4 % 3) : 1;
+        steps_as_f32(&m, (Case){{.batch = 20, .max_length = i % 3 ? 5 : 30, .weighted = i % 2},
+                                1, 1, 0, ISAS[i % 4]});
     }
 }
 
