@@ -690,7 +690,8 @@ typedef enum neo_activation {
     NEO_ACT_GELU,      /* x/2 (1 + erf(x/sqrt 2)) */
     NEO_ACT_HARDSWISH, /* x relu6(x + 3)/6 */
     NEO_ACT_SILU,      /* x sigmoid(x) */
-    NEO_ACT_LEAKY_RELU /* x, below 0 x/100 */
+    NEO_ACT_LEAKY_RELU, /* x, below 0 x/100 */
+    NEO_ACT_GELU_TANH  /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as GPT-2 has it */
 } neo_activation;
 
 typedef struct neo_gemm_desc {
@@ -778,11 +779,12 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    ------------------------------------------------------------------------ */
 
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
-   NONE, RELU, SIGMOID, TANH and LEAKY_RELU only y is read (z may be none); for GELU, HARDSWISH and
-   SILU only z. dz may be dy.
+   NONE, RELU, SIGMOID, TANH and LEAKY_RELU only y is read (z may be none); for GELU, GELU_TANH,
+   HARDSWISH and SILU only z. dz may be dy.
    Shapes   contiguous f32, all alike; dy and what is written may be bf16, rounded as
             neo_tensor_convert.
-   Numerics SILU of -inf is NaN, where its slope is 0; the slope of LEAKY_RELU at a NaN is 1. */
+   Numerics SILU and GELU_TANH of -inf are NaN, where their slopes are 0; the slope of LEAKY_RELU at
+            a NaN is 1. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
 #if !defined(NEO_INFERENCE)
@@ -792,7 +794,13 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
 
 /* neo_linear_forward: y = act(x w^T + bias), as torch.nn.Linear.
    Shapes   x [B][in], w [out][in], bias [out] or none, y [B][out]; f32, last stride 1; or x and w
-            bf16, y bf16 or f32, as of neo_gemm.
+            bf16, y bf16 or f32, as of neo_gemm, and bias, too.
+   neo_linear_act_forward: z = x w^T + bias and y = act(z), where the backward needs z.
+   neo_linear_act_backward: dz = (dy w) act'(z): dy goes back through a layer w, and through the
+   activation before it, one whose derivative is of z (GELU, GELU_TANH, HARDSWISH, SILU).
+   Shapes   as of the forward, y and z alike; dy [B][out], w [out][in], z and dz [B][in], of bf16
+            where operands are, or f32.
+   Devices  without `exact`, GELU_TANH of bf16 throughout is cuBLASLt's: one launch, with its tanh.
    neo_linear_backward: dx = dz w, dw = dz^T x, dbias = sum of dz over the batch (dz: the gradient
    before the activation). dw and dbias add in the order of the leaf tree.
    Shapes   x [B][in], w [out][in], dz [B][out]; dx [B][in], dw [out][in], dbias [out], each or
@@ -803,6 +811,10 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y);
 #if !defined(NEO_INFERENCE)
+NEO_API neo_status neo_linear_act_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
+                                          neo_activation act, neo_tensor z, neo_tensor y);
+NEO_API neo_status neo_linear_act_backward(neo_ctx *ctx, neo_tensor dy, neo_tensor w,
+                                           neo_activation act, neo_tensor z, neo_tensor dz);
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                        neo_tensor w, neo_tensor dz, neo_tensor dx, neo_tensor dw,
                                        neo_tensor dbias);
@@ -1139,7 +1151,8 @@ typedef struct neo_loss_desc {
    position: logit [B T][C], and desc->batch counts positions. desc may be NULL.
    Shapes   bce: logit, label, dlogit [B] or [B][L]; mse: pred, target, dpred alike, [B] or [B][n];
             cross entropy: logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the
-            input itself.
+            input itself; of cross entropy also bf16 with rows apart, as operand of a product,
+            rounded as neo_tensor_convert.
    loss     the sum over these rows divided by the batch; may be NULL. An empty batch gives 0.
    Numerics a sample's loss is one f32 (mse of n columns: the mean of its n squares); they add in a
             neo_exact, so no order shows. Sums along a row: blocks of 256 columns, each over 16
@@ -3095,6 +3108,8 @@ struct neo__vec_kernels {
     /* Returns sum of e^(x - max); *max; e = e^(x - max) unless NULL. */
     float (*softmax_row)(const float *x, float *max, float *e, int64_t n);
     void (*softmax_grad)(float *e, float sum, float g, int64_t n); /* e = e/sum g */
+    void (*softmax_slope)(const float *x, float max, float sum, float g, float *to,
+                          int64_t n); /* the same of x: to = e^(x - max)/sum g */
 
     /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats:
        1/rms): returns the last of stats, and the mean; y, of a part of the row; dx (which may be
@@ -3705,6 +3720,7 @@ typedef struct neo__gemm_call {
                             See neo__gemm_listed */
     int narrow;                       /* a and b are addresses of bf16: see >>impl-bf16 */
     int narrow_c, narrow_y, narrow_z; /* then: so is c; so are those of finish */
+    int narrow_bias;                  /* and the bias */
 } neo__gemm_call;
 /* to[j] = the sum of column j by leaves; zeros of no leaves. */
 typedef struct neo__column_sums_call {
@@ -3723,7 +3739,7 @@ typedef struct neo__linear_grads_call {
 } neo__linear_grads_call;
 /* The derivative of an activation is a function of z or of y; the other may have no memory. */
 NEO__EVERYWHERE NEO__INLINE int neo__act_needs_z(neo_activation act) {
-    return act >= NEO_ACT_GELU && act <= NEO_ACT_SILU;
+    return (act >= NEO_ACT_GELU && act <= NEO_ACT_SILU) || act == NEO_ACT_GELU_TANH;
 }
 NEO__EVERYWHERE NEO__INLINE int neo__act_needs_y(neo_activation act) {
     return act != NEO_ACT_NONE && !neo__act_needs_z(act);
@@ -3789,7 +3805,8 @@ typedef struct neo__loss_call {
     const float *x, *y, *weight; /* y: labels or targets; weight may be NULL */
     const int64_t *label;        /* of cross entropy */
     float *dx;
-    int64_t rows, width;
+    int narrow_dx; /* it is the address of bf16, of rows dx_row apart */
+    int64_t rows, width, dx_row;
     float g;
     neo__later later; /* answer: neo__loss_found */
 } neo__loss_call;
@@ -7301,8 +7318,15 @@ static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t co
                name);
     return neo__check_place(ctx, t, function, name);
 }
+/* The bias of a layer whose operands are of `dtype`; or none. */
+static neo_status neo__check_bias(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t count,
+                                  const char *function) {
+    if (!neo__given(t)) return NEO_OK;
+    if (dtype == NEO_BF16 && t.dtype == NEO_BF16) t.dtype = NEO_F32;
+    return neo__check_vector(ctx, t, count, function, "bias");
+}
 static neo_status neo__check_activation(const char *function, neo_activation act) {
-    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_LEAKY_RELU, NEO_ERR_ARG,
+    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_GELU_TANH, NEO_ERR_ARG,
                "%s: no activation %d", function, (int)act);
     return NEO_OK;
 }
@@ -7608,7 +7632,9 @@ static void neo__bf16_finish_row(const neo__bf16 *product, int64_t i, int64_t j,
     const neo__gemm_call *call = product->call;
     const neo__gemm_finish *finish = &call->finish;
     const neo__vec_kernels *vec = product->ctx->vec;
-    if (call->bias) vec->add(x, call->bias + j, count);
+    if (call->bias)
+        vec->add(x, neo__bf16_row_of(product, call->bias, 0, call->narrow_bias, 0, j, count, y),
+                 count);
     if (finish->backward) {
         const float *y_row =
             neo__bf16_row_of(product, finish->y, finish->y_row, call->narrow_y, i, j, count, y);
@@ -7775,13 +7801,51 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
-    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, out, fn, "bias"));
+    NEO__TRY(neo__check_bias(ctx, dtype, bias, out, fn));
     NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"}, {&w, "w"}, {&bias, "bias"});
     neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
-    call.bias = neo__f32(bias);
+    call.bias = neo__f32(bias), call.narrow_bias = bias.dtype == NEO_BF16;
     call.finish.act = act;
     return NEO__RUN(ctx, fn, gemm, &call);
 }
+#if !defined(NEO_INFERENCE)
+NEO_API neo_status neo_linear_act_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
+                                          neo_activation act, neo_tensor z, neo_tensor y) {
+    static const char *const fn = "neo_linear_act_forward";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_activation(fn, act));
+    const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
+    const neo_dtype dtype = neo__operand_dtype(w);
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
+    NEO__TRY(neo__check_product(ctx, dtype, z, batch, out, fn, "z"));
+    NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
+    NEO__TRY(neo__check_bias(ctx, dtype, bias, out, fn));
+    NEO__APART(fn, 2, 0, {&z, "z"}, {&y, "y"}, {&x, "x"}, {&w, "w"}, {&bias, "bias"});
+    neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, z);
+    call.bias = neo__f32(bias), call.narrow_bias = bias.dtype == NEO_BF16;
+    neo__gemm_call_finish(&call, act, 0, y, neo_tensor_none());
+    return NEO__RUN(ctx, fn, gemm, &call);
+}
+NEO_API neo_status neo_linear_act_backward(neo_ctx *ctx, neo_tensor dy, neo_tensor w,
+                                           neo_activation act, neo_tensor z, neo_tensor dz) {
+    static const char *const fn = "neo_linear_act_backward";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_activation(fn, act));
+    const int64_t batch = dy.shape[0], in = w.shape[1], out = w.shape[0];
+    const neo_dtype dtype = neo__operand_dtype(w);
+    NEO__CHECK(neo__act_needs_z(act), NEO_ERR_ARG,
+               "%s: the derivative of activation %d is not of z, but of y", fn, (int)act);
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, dy, batch, out, 0, fn, "dy"));
+    NEO__TRY(neo__check_product(ctx, dtype, z, batch, in, fn, "z"));
+    NEO__TRY(neo__check_product(ctx, dtype, dz, batch, in, fn, "dz"));
+    NEO__APART(fn, 1, 0, {&dz, "dz"}, {&dy, "dy"}, {&w, "w"}, {&z, "z"});
+    neo__gemm_call call = neo__gemm_call_make(dy, 0, w, 0, dz);
+    neo__gemm_call_finish(&call, act, 1, neo_tensor_none(), z);
+    return NEO__RUN(ctx, fn, gemm, &call);
+}
+#endif
 
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
@@ -7910,8 +7974,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
                NEO_MAX_LAYERS + 1);
     NEO__CHECK(desc->max_batch > 0, NEO_ERR_ARG, "%s: %s: max_batch is %" PRId64, fn, desc->name,
                desc->max_batch);
-    NEO__CHECK((unsigned)desc->act <= (unsigned)NEO_ACT_LEAKY_RELU &&
-                   (unsigned)desc->last_act <= (unsigned)NEO_ACT_LEAKY_RELU,
+    NEO__CHECK((unsigned)desc->act <= (unsigned)NEO_ACT_GELU_TANH &&
+                   (unsigned)desc->last_act <= (unsigned)NEO_ACT_GELU_TANH,
                NEO_ERR_ARG, "%s: %s: unknown activation", fn, desc->name);
     NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
                "%s: %s: dtype %s is neither f32 nor bf16", fn, desc->name,
@@ -10256,7 +10320,14 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
     NEO__TRY(neo__check_like(ctx, fn, "logit", logit, logit));
     NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
                "%s: logit is not [B][C] with C > 0", fn);
-    if (neo__given(dlogit)) NEO__TRY(neo__check_like(ctx, fn, "dlogit", dlogit, logit));
+    const int narrow = neo__given(dlogit) && dlogit.dtype == NEO_BF16;
+    if (narrow) {
+        NEO__TRY(neo__check_matrix_of(ctx, NEO_BF16, dlogit, logit.shape[0], logit.shape[1], 1, fn,
+                                      "dlogit"));
+        NEO__APART(fn, 1, 0, {&dlogit, "dlogit"}, {&logit, "logit"});
+    } else if (neo__given(dlogit)) {
+        NEO__TRY(neo__check_like(ctx, fn, "dlogit", dlogit, logit));
+    }
     if (label.absent && !label.data) return neo__no_data(fn, "label", label, NEO_ERR_SHAPE);
     NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
                    neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
@@ -10265,6 +10336,8 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
     NEO__TRY(neo__loss_begin(&l, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit, loss));
     NEO__TRY(neo__check_place(ctx, label, fn, "label"));
     l.call.label = (const int64_t *)label.data;
+    l.call.narrow_dx = narrow;
+    if (narrow) l.call.dx_row = dlogit.stride[0];
     return neo__loss_run(&l);
 }
 NEO__HOT_BEGIN
@@ -10299,16 +10372,33 @@ static float neo__mse_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t r
                                       c->dx ? c->dx + at : NULL, c->width);
     return weight * (squares / (float)c->width);
 }
+/* The slopes of a row as bf16, some columns at a time; p: the label's share. */
+static void neo__cross_entropy_narrow(const neo_ctx *ctx, const neo__loss_call *call, int64_t row,
+                                      float max, float sum, float p, float g) {
+    float wide[NEO__BLOCK];
+    const float *x = call->x + row * call->width;
+    uint16_t *to = (uint16_t *)(void *)call->dx + row * call->dx_row;
+    for (int64_t j = 0; j < call->width; j += NEO__BLOCK) {
+        const int64_t n = NEO__MIN(call->width - j, (int64_t)NEO__BLOCK);
+        const int64_t at = call->label[row] - j;
+        ctx->vec->softmax_slope(x + j, max, sum, g, wide, n);
+        if (at >= 0 && at < n) wide[at] = (p - 1.0f) * g;
+        ctx->tensor->bf16_from_f32(to + j, wide, n);
+    }
+}
 /* With m the largest logit and s = sum e^(x - m): loss log s - (x_label - m), slope e^(x - m)/s -
    (1 at label). */
 static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *call, int64_t row) {
     float weight = call->weight ? call->weight[row] : 1.0f, max = 0.0f, g = weight * call->g;
     int64_t label = call->label[row];
     const float *x = call->x + row * call->width;
-    float *dx = call->dx ? call->dx + row * call->width : NULL;
+    float *dx = call->dx && !call->narrow_dx ? call->dx + row * call->width : NULL;
     float x_label = x[label]; /* dx may be x */
     float sum = ctx->vec->softmax_row(x, &max, dx, call->width);
-    if (dx) {
+    if (call->dx && call->narrow_dx) {
+        const float p = neo__vexp_scalar(x_label - max) / sum;
+        neo__cross_entropy_narrow(ctx, call, row, max, sum, p, g);
+    } else if (dx) {
         float p = dx[label] / sum;
         ctx->vec->softmax_grad(dx, sum, g, call->width);
         dx[label] = (p - 1.0f) * g;
@@ -16194,7 +16284,9 @@ static void neo__see_gemm(neo__finite *seen, const neo__gemm_call *call) {
     const neo__gemm_finish *to = &call->finish;
     const neo_dtype c_dtype = call->narrow_c ? NEO_BF16 : NEO_F32;
     neo__see_operands(seen, call, name);
-    neo__see_vector(seen, 0, "bias", call->bias, call->n);
+    if (call->bias)
+        neo__see_dtype(seen, 0, "bias", call->bias, call->narrow_bias ? NEO_BF16 : NEO_F32, 1,
+                       call->n, call->n);
     if (call->beta != 0.0f)
         neo__see_dtype(seen, 0, name[2], call->c, c_dtype, call->m, call->n, call->c_row);
     if (to->backward)
@@ -16315,7 +16407,10 @@ static void neo__see_loss(neo__finite *seen, const neo__loss_call *call) {
     const neo__loss *l = (const neo__loss *)call->later.job;
     const float *const data[3] = {call->x, call->y, call->dx};
     for (int i = 0; i < 3; i++) {
-        if (call->width == 1) neo__see_vector(seen, i == 2, name[i], data[i], call->rows);
+        if (i == 2 && call->narrow_dx)
+            neo__see_dtype(seen, 1, name[i], data[i], NEO_BF16, call->rows, call->width,
+                           call->dx_row);
+        else if (call->width == 1) neo__see_vector(seen, i == 2, name[i], data[i], call->rows);
         else neo__see(seen, i == 2, name[i], data[i], call->rows, call->width, call->width);
         if (i == 1) neo__see_vector(seen, 0, "weight", call->weight, call->rows);
     }

@@ -258,7 +258,8 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #define NEO__CUDA_LEAF_BYTES (4 * NEO__CUDA_WORK_BYTES) /* of leaves' sums, to which that grows */
 enum {
     NEO__CUDA_RESULT_BYTES = 8192, /* counters and sums of one call, in device memory; and from */
-    NEO__CUDA_ARRIVED_AT = 4096,   /* here on zeros between calls: see >>cuda-columns */
+    NEO__CUDA_ZEROS_AT = 2048,     /* here on zeros between calls: those of recorded ones, see */
+    NEO__CUDA_ARRIVED_AT = 4096,   /* neo__graph_finish, and here of columns, >>cuda-columns */
     NEO__CUDA_ANSWER_BYTES = 65536,
     NEO__CUDA_THREADS = 256, /* of a block, where nothing asks for another number */
     NEO__CUDA_PRODUCTS = 512, /* shapes of products whose algorithm is remembered */
@@ -777,8 +778,8 @@ struct neo__graph_span {
                no_byte(from, reads, b.to, b.writes);
     }
 };
-/* Work of one kernel on up to MOST spans that are apart. Its arguments are all that depends on how
-   many there are. */
+/* Work of one kernel on up to MOST spans that are apart, 64 at most. Its arguments are all that
+   depends on how many there are. */
 template <class Part> struct neo__graph_parts {
     enum { MOST = Part::MOST };
     Part part[MOST];
@@ -786,7 +787,7 @@ template <class Part> struct neo__graph_parts {
     int64_t count;
     template <int W> __device__ void at(int64_t i) const {
         int k = 0;
-        for (int step = MOST / 2; step > 0; step /= 2)
+        for (int step = MOST > 32 ? 32 : MOST / 2; step > 0; step /= 2)
             if (k + step < count && i >= end[k + step - 1]) k += step;
         part[k].at(i - (k ? end[k - 1] : 0));
     }
@@ -862,19 +863,44 @@ static neo_status neo__graph_send(neo__cuda *gpu, void *to, const void *from, si
 static int *neo__graph_stop(const neo__cuda *d) {
     return d->recording ? (int *)(void *)d->recording->answers : NULL;
 }
-/* A call's last kernel, one warp: check(value..., the word that says stop), and its answer. */
+/* The end of a call: check(value..., the word that says stop), then its answer. */
 struct neo__graph_answer {
-    int *stop;        /* NULL where calls run at once */
-    const void *from; /* 8-byte words, */
-    void *to;         /* which are copied there; NULL: none are */
+    int *stop;         /* NULL where calls run at once */
+    const void *from;  /* 8-byte words, */
+    void *to;          /* which are copied there; NULL: none are */
     int64_t words;
+    uint64_t *zeros;   /* words that become 0 then, for the next call */
+    int64_t zero_words;
+    uint32_t *arrived; /* a counter of a kernel's blocks; NULL: it is not the call's end */
 };
 template <auto check, class... P>
-static __global__ void neo__graph_check_kernel(const neo__graph_answer answer, P... value) {
+NEO__GPU void neo__graph_tell(const neo__graph_answer &answer, const P &...value) {
     if (threadIdx.x == 0) check(value..., answer.stop);
-    __syncwarp();
-    for (int64_t i = threadIdx.x; answer.to && i < answer.words; i += 32)
+    __syncthreads();
+    for (int64_t i = threadIdx.x; answer.to && i < answer.words; i += blockDim.x)
         ((uint64_t *)answer.to)[i] = ((const uint64_t *)answer.from)[i];
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < answer.zero_words; i += blockDim.x) answer.zeros[i] = 0;
+}
+/* As a kernel of its own, one warp. */
+template <auto check, class... P>
+static __global__ void neo__graph_check_kernel(const neo__graph_answer answer, P... value) {
+    neo__graph_tell<check>(answer, value...);
+}
+/* The block is the last of those that count with it. */
+NEO__GPU bool neo__cuda_is_last(uint32_t *arrived, int blocks, int *last) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) *last = atomicInc(arrived, (uint32_t)blocks - 1) == (uint32_t)blocks - 1;
+    __syncthreads();
+    __threadfence();
+    return *last;
+}
+/* By the last block of the call's last kernel, to which all blocks come; `last`: shared memory. */
+template <auto check, class... P>
+NEO__GPU void neo__graph_finish(const neo__graph_answer &answer, int *last, const P &...value) {
+    if (answer.arrived && neo__cuda_is_last(answer.arrived, (int)gridDim.x, last))
+        neo__graph_tell<check>(answer, value...);
 }
 template <auto check, class... P>
 static neo_status neo__graph_check(neo__cuda *gpu, const neo__graph_answer &answer,
@@ -882,12 +908,12 @@ static neo_status neo__graph_check(neo__cuda *gpu, const neo__graph_answer &answ
     return neo__cuda_launch(gpu, what, neo__graph_check_kernel<check, P...>, {1, 32}, answer,
                             value...);
 }
-/* Note an answer: the value that `bytes` at `from`, in device memory, have after `check` is given
-   to the call's function when the step is over. The word that says stop is one graph's, and the
-   next does not run only if the answer is of the first, too. */
-template <auto check, class... P>
-static neo_status neo__graph_later(neo__cuda *gpu, const void *from, size_t bytes,
-                                   const neo__later *later, const char *what, const P &...value) {
+/* Room for an answer: the value that `bytes` at `from`, in device memory, have after a check is
+   given to the call's function when the step is over. The kernel that ends the call is noted next,
+   and then neo__graph_promise. The word that says stop is one graph's, and the next does not run
+   only if the answer is of the first, too. */
+static neo_status neo__graph_ask(neo__cuda *gpu, const void *from, size_t bytes,
+                                 const neo__later *later, neo__graph_answer *answer) {
     neo_cuda_graph *g = gpu->recording;
     const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
     NEO_ASSERT(bytes % sizeof(uint64_t) == 0);
@@ -897,16 +923,50 @@ static neo_status neo__graph_later(neo__cuda *gpu, const void *from, size_t byte
          g->side->job_bytes + job_room > NEO__GRAPH_JOB_BYTES))
         (void)neo__graph_launch(g);
     if (g->status != NEO_OK) return neo__graph_status(gpu);
-    const neo__graph_answer answer = {neo__graph_stop(gpu), from, g->answers + g->answer_bytes,
-                                      (int64_t)(bytes / sizeof(uint64_t))};
-    NEO__TRY(neo__graph_check<check>(gpu, answer, what, value...));
+    NEO__ZERO(neo__graph_answer, a);
+    a.stop = neo__graph_stop(gpu), a.from = from, a.to = g->answers + g->answer_bytes;
+    a.words = (int64_t)(bytes / sizeof(uint64_t));
+    *answer = a;
+    return NEO_OK;
+}
+/* The same of a call whose last kernel ends with neo__graph_finish. */
+static neo_status neo__graph_ask_kernel(neo__cuda *gpu, const void *from, size_t bytes,
+                                        void *zeros, size_t zero_bytes, const neo__later *later,
+                                        neo__graph_answer *answer) {
+    NEO__TRY(neo__graph_ask(gpu, from, bytes, later, answer));
+    answer->zeros = (uint64_t *)zeros, answer->zero_words = (int64_t)(zero_bytes / 8);
+    answer->arrived = (uint32_t *)(void *)(gpu->result + NEO__CUDA_RESULT_BYTES) - 1;
+    return NEO_OK;
+}
+static void neo__graph_promise(neo__cuda *gpu, size_t bytes, const neo__later *later) {
+    neo_cuda_graph *g = gpu->recording;
+    neo__graph_side *side = g->side;
     neo__graph_after(g, g->order.reads);
     g->order.stops[g->lane] = g->op_count;
-    neo__graph_side *side = g->side;
     side->due[side->due_count++] = {later->fn, side->job_bytes, g->answer_bytes};
     memcpy(side->job + side->job_bytes, later->job, later->job_bytes);
-    side->job_bytes += job_room, g->answer_bytes += room;
+    side->job_bytes += neo__cuda_up(later->job_bytes, 64);
+    g->answer_bytes += neo__cuda_up(bytes, 256);
+}
+/* An answer by a kernel of its own. */
+template <auto check, class... P>
+static neo_status neo__graph_later(neo__cuda *gpu, const void *from, size_t bytes,
+                                   const neo__later *later, const char *what, const P &...value) {
+    neo__graph_answer answer;
+    NEO__TRY(neo__graph_ask(gpu, from, bytes, later, &answer));
+    NEO__TRY(neo__graph_check<check>(gpu, answer, what, value...));
+    neo__graph_promise(gpu, bytes, later);
     return NEO_OK;
+}
+/* The current lane's place in which recorded calls count. */
+static char *neo__graph_zeros(const neo__cuda *gpu) { return gpu->result + NEO__CUDA_ZEROS_AT; }
+/* Zeros there in all lanes, after notes that do not run. */
+static void neo__graph_zero(neo_cuda_graph *g) {
+    for (int l = 0; l < g->lanes; l++) {
+        char *result = l == g->lane ? g->d->result : g->scratch[l].result;
+        (void)neo__cuda_fill_now(g->d, result + NEO__CUDA_ZEROS_AT, 0,
+                                 NEO__CUDA_ARRIVED_AT - NEO__CUDA_ZEROS_AT);
+    }
 }
 /* Counters go back to what they were when `dues` answers of the side were due. */
 static void neo__graph_uncount(neo__graph_side *side, int dues) {
@@ -915,7 +975,7 @@ static void neo__graph_uncount(neo__graph_side *side, int dues) {
 }
 /* No notes. Calls of which there are some have no effect. */
 static void neo__graph_forget(neo_cuda_graph *g) {
-    if (g->op_count) g->d->device.forgotten++;
+    if (g->op_count) g->d->device.forgotten++, neo__graph_zero(g);
     neo__graph_uncount(g->side, 0);
     g->op_count = 0;
     g->argument_bytes = g->copied_bytes = 0;
@@ -1221,6 +1281,7 @@ NEO__GPU float neo__cuda_act(neo_activation act, float z) {
     if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_warp(z);
     if (act == NEO_ACT_SILU) return neo__vsilu_warp(z);
     if (act == NEO_ACT_LEAKY_RELU) return neo__vleaky_relu_warp(z);
+    if (act == NEO_ACT_GELU_TANH) return neo__vgelu_tanh_warp(z);
     return z;
 }
 /* dy times the slope at z, where the function's value is y. */
@@ -1232,6 +1293,7 @@ NEO__GPU float neo__cuda_act_back(neo_activation act, float z, float y, float dy
     if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_back_warp(z, dy);
     if (act == NEO_ACT_SILU) return neo__vsilu_back_warp(z, dy);
     if (act == NEO_ACT_LEAKY_RELU) return neo__vleaky_relu_back_warp(y, dy);
+    if (act == NEO_ACT_GELU_TANH) return neo__vgelu_tanh_back_warp(z, dy);
     return dy;
 }
 /* Number i at an address of f32 or, `narrow`, of bf16. */
@@ -1831,7 +1893,11 @@ template <class T> struct neo__cuda_gemm_tile {
                 const float c = line[j * T::THREADS];
                 if (m >= part.m1 || n >= part.n1) continue;
                 if (part.sums) part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = c;
-                else neo__cuda_gemm_put<1>(g, m, n, {{g.bias ? __fadd_rn(c, g.bias[n]) : c}});
+                else if (!g.bias) neo__cuda_gemm_put<1>(g, m, n, {{c}});
+                else {
+                    const float bias = neo__cuda_wide_get(g.bias, n, g.narrow_bias);
+                    neo__cuda_gemm_put<1>(g, m, n, {{__fadd_rn(c, bias)}});
+                }
             }
         }
     }
@@ -2071,6 +2137,7 @@ static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call,
    stack of a tree of more. C is cut in rows so that they fit, by V and not by the leaves here. */
 typedef struct neo__cuda_shape { /* all that a call depends on but addresses */
     int64_t m, n, k, a_ld, b_ld, c_ld;
+    int64_t aux_ld; /* of what the epilogue keeps or reads, bf16 as C; or 0 */
     int64_t count, a_step, b_step, c_step; /* products, one behind the other */
     int32_t a_turned, b_turned, beta, epilogue;
     uint32_t a_align, b_align, c_align;
@@ -2139,6 +2206,12 @@ static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *
     if (shape->epilogue & CUBLASLT_EPILOGUE_BIAS) /* advice may ask for one; calls set theirs */
         NEO__TRY(neo__cuda_describe(gpu, product->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                     (const void *)gpu->blas_work));
+    if (shape->aux_ld) {
+        NEO__TRY(neo__cuda_describe(gpu, product->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                    (const void *)gpu->blas_work));
+        NEO__TRY(neo__cuda_describe(gpu, product->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                    shape->aux_ld));
+    }
     NEO__TRY(neo__cuda_lay(gpu, &product->a, type, shape->b_turned ? k : n, shape->b_turned ? n : k,
                            shape->b_ld, count, shape->b_step));
     NEO__TRY(neo__cuda_lay(gpu, &product->b, type, shape->a_turned ? k : m, shape->a_turned ? m : k,
@@ -2247,23 +2320,29 @@ static uint32_t neo__cuda_align(const float *p, int64_t ld, int narrow) {
 typedef struct neo__cuda_multiplication {
     neo__cuda_product *product;
     neo__cuda_shape shape; /* the product's */
-    const float *a, *b, *bias;
+    const float *a, *b, *bias, *aux;
     float *c;
     float beta;
     int32_t unused;
 } neo__cuda_multiplication;
-static neo_status neo__cuda_multiply_now(neo__cuda *d, const void *call) {
+static neo_status neo__cuda_multiply_now(neo__cuda *gpu, const void *call) {
     const neo__cuda_multiplication *x = (const neo__cuda_multiplication *)call;
     const neo__cuda_product *p = x->product;
     const float one = 1.0f;
     if (x->bias)
-        NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x->bias));
+        NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x->bias));
+    if (x->aux)
+        NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                    x->aux));
     return NEO__CUDA_BLAS_DO(
-        d, cublasLtMatmul(d->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta, x->c, p->c,
-                          x->c, p->c, &p->algo, d->blas_work, NEO__CUDA_BLAS_BYTES, d->stream));
+        gpu, cublasLtMatmul(gpu->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta, x->c,
+                            p->c, x->c, p->c, &p->algo, gpu->blas_work, NEO__CUDA_BLAS_BYTES,
+                            gpu->stream));
 }
+enum { NEO__CUDA_EPILOGUE_AUX = 128 }; /* the bit of epilogues that keep or read a matrix */
 /* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. leaves: so many
-   products, of k each, whose C are c_step apart; 0: one that is no leaf's. */
+   products, of k each, whose C are c_step apart; 0: one that is no leaf's. An epilogue that keeps
+   or reads z has it in call->finish. */
 static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call, int epilogue,
                                      int leaves, int64_t c_step, int *done) {
     neo__cuda_product *product = NULL;
@@ -2280,6 +2359,8 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     s.c_align = neo__cuda_align(call->c, s.c_ld, call->narrow_c);
     if (epilogue & CUBLASLT_EPILOGUE_BIAS)
         s.c_align = NEO__MIN(s.c_align, neo__cuda_align(call->bias, 4, 0));
+    const float *aux = epilogue & NEO__CUDA_EPILOGUE_AUX ? call->finish.z : NULL;
+    if (aux) s.aux_ld = call->finish.z_row;
     s.used = call->narrow_c ? 3 : call->narrow ? 2 : 1;
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
@@ -2287,7 +2368,8 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
     if (!product) return gpu->stats.own_products++, NEO_OK;
     const float *bias = epilogue & CUBLASLT_EPILOGUE_BIAS ? call->bias : NULL;
-    const neo__cuda_multiplication x = {product, s, call->a, call->b, bias, call->c, call->beta, 0};
+    const neo__cuda_multiplication x = {product, s,   call->a, call->b,    bias,
+                                        aux,     call->c, call->beta, 0};
     NEO__TRY(neo__cuda_do(gpu, neo__cuda_multiply_now, &x, sizeof x));
     *done = 1;
     return NEO_OK;
@@ -2305,7 +2387,7 @@ struct neo__cuda_gemm_finish_job {
             const neo__floats<W> old = neo__cuda_wide_load<W>(g.c, i * g.c_row + j, g.narrow_c);
             for (int w = 0; w < W; w++) c.v[w] = __fadd_rn(__fmul_rn(g.beta, old.v[w]), c.v[w]);
         }
-        if (g.bias) neo__cuda_plus<W>(c, neo__cuda_load<W>(g.bias + j));
+        if (g.bias) neo__cuda_plus<W>(c, neo__cuda_wide_load<W>(g.bias, j, g.narrow_bias));
         neo__cuda_gemm_put<W>(g, i, j, c);
     }
     bool wide() const { /* four columns of a row lie together everywhere */
@@ -2314,19 +2396,42 @@ struct neo__cuda_gemm_finish_job {
         return strides % 4 == 0 && neo__cuda_aligned(from, g.c, g.bias, g.finish.y, g.finish.z);
     }
 };
+/* Products that cuBLASLt rounds to bf16 itself: with a bias of bf16; with GELU_TANH, which is its
+   GELU, beside z (C here, its `aux`) of bf16, or the gradient times its slope at such a z. Rows of
+   z begin at multiples of 16 bytes. */
+static neo_status neo__cuda_gemm_rounded(neo__cuda *gpu, const neo__gemm_call *from, int *done) {
+    const neo__gemm_finish *f = &from->finish;
+    const int gelu = f->act == NEO_ACT_GELU_TANH && from->beta == 0.0f;
+    const int biased = from->bias ? (int)CUBLASLT_EPILOGUE_BIAS : 0;
+    neo__gemm_call call = *from;
+    int epilogue = 0;
+    if (!from->narrow_c || (from->bias && !from->narrow_bias)) return NEO_OK;
+    if (f->act == NEO_ACT_NONE && !f->y && !f->backward)
+        epilogue = biased ? biased : (int)CUBLASLT_EPILOGUE_DEFAULT;
+    else if (gelu && f->y && from->narrow_y && !f->backward) {
+        epilogue = CUBLASLT_EPILOGUE_GELU_AUX | biased;
+        call.c = f->y, call.c_row = f->y_row;
+        call.finish.z = from->c, call.finish.z_row = from->c_row;
+    } else if (gelu && f->backward && from->narrow_z && !from->bias)
+        epilogue = CUBLASLT_EPILOGUE_DGELU;
+    if (!epilogue || (epilogue & NEO__CUDA_EPILOGUE_AUX &&
+                      (call.finish.z_row % 8 != 0 || !neo__cuda_aligned(call.finish.z))))
+        return NEO_OK;
+    return neo__cuda_multiply(gpu, &call, epilogue, 0, 0, done);
+}
 /* Without leaves. cuBLASLt adds a bias in f32. It rounds its sums to bf16 where C is, and nothing
    else is to be done; else these sums go to the work memory, as many rows at a time as that holds:
    it takes no bias of f32 then. */
 static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
     const neo__gemm_finish *f = &g->finish;
     int rounded = 0;
-    if (g->narrow_c && !g->bias && !f->y && !f->backward && f->act == NEO_ACT_NONE)
-        NEO__TRY(neo__cuda_multiply(gpu, g, CUBLASLT_EPILOGUE_DEFAULT, 0, 0, &rounded));
+    NEO__TRY(neo__cuda_gemm_rounded(gpu, g, &rounded));
     if (rounded) return NEO_OK;
-    const int relu = f->act == NEO_ACT_RELU && !f->backward && !f->y;
+    const int relu = f->act == NEO_ACT_RELU && !f->backward && !f->y &&
+                     (!g->bias || !g->narrow_bias);
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
-    const int biased = g->bias && !g->narrow_c;
+    const int biased = g->bias && !g->narrow_c && !g->narrow_bias;
     const int epilogue = !g->narrow_c && relu ? biased ? CUBLASLT_EPILOGUE_RELU_BIAS
                                                        : CUBLASLT_EPILOGUE_RELU
                          : biased             ? CUBLASLT_EPILOGUE_BIAS
@@ -2554,15 +2659,6 @@ NEO__GPU void neo__cuda_columns_leaves(const neo__cuda_columns &c, neo__cuda_col
     }
     __syncthreads();
 }
-/* The block is the last of those that count with it. */
-NEO__GPU bool neo__cuda_is_last(uint32_t *arrived, int blocks, int *last) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) *last = atomicInc(arrived, (uint32_t)blocks - 1) == (uint32_t)blocks - 1;
-    __syncthreads();
-    __threadfence();
-    return *last;
-}
 /* One of the blocks of the sums. AHEAD: rows whose numbers registers have room for. */
 template <int KIND, bool DOT, int AHEAD = DOT ? 16 : 32>
 NEO__GPU void neo__cuda_columns_block(const neo__cuda_columns &c, neo__cuda_columns_shared &s,
@@ -2595,7 +2691,7 @@ static size_t neo__cuda_columns_bytes(const neo__cuda_columns *c) {
     return c->down > 1 ? neo__cuda_up((size_t)c->down * 2 * (size_t)c->cols * sizeof(float), 16)
                        : 0;
 }
-enum { NEO__COLUMN_COUNTERS = (NEO__CUDA_RESULT_BYTES - NEO__CUDA_ARRIVED_AT) / 4 };
+enum { NEO__COLUMN_COUNTERS = (NEO__CUDA_RESULT_BYTES - NEO__CUDA_ARRIVED_AT) / 4 - 1 };
 /* How the sums are cut, a block having so `wide` columns; and those bytes, 16 more at least. */
 static size_t neo__cuda_columns_cut(neo__cuda *gpu, neo__cuda_columns *c, int wide) {
     const int64_t most = NEO__COLUMN_COUNTERS;
@@ -2683,7 +2779,7 @@ template <bool BACK> struct neo__cuda_norm_rows {
     neo__norm_call c;
     float *sum; /* NULL; or forward x, to which `more` is added first, backward dx is added to it */
     const float *more;
-    uint16_t *narrow; /* NULL; or backward [rows][cols], the sum in bf16 */
+    uint16_t *narrow; /* NULL; or backward [rows][cols], the sum or, without one, dx in bf16 */
     __device__ void run(int block, int blocks) const {
         const int64_t thread = (int64_t)block * NEO__CUDA_THREADS + threadIdx.x;
         const int64_t threads = (int64_t)blocks * NEO__CUDA_THREADS;
@@ -2705,11 +2801,11 @@ template <bool BACK> struct neo__cuda_norm_rows {
         if (BACK)
             neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
                                         c.centered, c.dx + i * c.dx_row, c.cols);
-        if (sum) {
+        if (sum || narrow) {
             __syncwarp(neo__mask_warp());
             for (int64_t j = threadIdx.x % 16; j < c.cols; j += 16) {
-                const float all = __fadd_rn(to[j], add[j]);
-                to[j] = all;
+                const float all = sum ? __fadd_rn(to[j], add[j]) : add[j];
+                if (sum) to[j] = all;
                 if (BACK && narrow) narrow[i * c.cols + j] = neo__bf16_from_f32(all);
             }
             __syncwarp(neo__mask_warp());
@@ -2771,7 +2867,7 @@ template <bool BACK> struct neo__cuda_norm_rows {
         if (sum) NEO__NORM_EACH(u, at) if (in(u)) to[at] = __fadd_rn(z[u], g[u]);
         if (narrow)
             NEO__NORM_EACH(u, at) {
-                if (in(u)) half[at] = neo__bf16_from_f32(__fadd_rn(z[u], g[u]));
+                if (in(u)) half[at] = neo__bf16_from_f32(sum ? __fadd_rn(z[u], g[u]) : g[u]);
             }
     }
 };
@@ -2863,7 +2959,7 @@ static bool neo__cuda_norm_noted(neo__cuda *gpu, const neo__cuda_op *op, neo__cu
     return true;
 }
 /* x += y, where y is the dx that was noted last; or, y NULL, `narrow` becomes the bf16 of x, such a
-   sum: 1 if that note does it. */
+   sum or dx: 1 if that note does it. */
 static int neo__cuda_norm_before(neo__cuda *gpu, float *x, const float *y, int64_t count,
                                  uint16_t *narrow) {
     const neo__cuda_op *op = neo__graph_last(gpu);
@@ -2880,7 +2976,8 @@ static int neo__cuda_norm_before(neo__cuda *gpu, float *x, const float *y, int64
             !to.apart(neo__cuda_rows_span(with.sums[i].sum, 1, 0, with.sums[i].cols)))
             return 0;
     if (narrow) {
-        if (job->sum != x || job->narrow || !from.apart(to)) return 0;
+        const float *made = job->sum ? job->sum : c->dx_row == c->cols ? c->dx : NULL;
+        if (made != x || job->narrow || !from.apart(to)) return 0;
         job->narrow = narrow;
     } else {
         if (job->sum || c->dx != y || c->dx_row != c->cols || x == y) return 0;
@@ -2977,13 +3074,17 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
 typedef unsigned long long neo__cuda_word; /* what atomics of 64 bits take */
 #define NEO__CUDA_NONE (~(neo__cuda_word)0)
 
+/* The least i that is bad, kept as its complement: 0 where none is. */
+NEO__GPU void neo__cuda_is_bad(neo__cuda_word *bad, int64_t i) {
+    atomicMax(bad, ~(neo__cuda_word)i);
+}
 /* Checks ids; key: also writes what a sort takes, and no first position of any row. */
 static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_t *key,
                                             uint32_t *position, int32_t *first,
                                             neo__cuda_word *bad) {
     NEO__CUDA_EACH(i, c.count, 1) {
         const int64_t id = neo__jagged_id(c.ids, c.is_i32, i);
-        if (id < 0 || id >= c.rows) atomicMin(bad, (neo__cuda_word)i);
+        if (id < 0 || id >= c.rows) neo__cuda_is_bad(bad, i);
         if (!key) continue;
         key[i] = (uint32_t)id;
         position[i] = (uint32_t)i;
@@ -2995,6 +3096,7 @@ static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_
    recorded step. */
 NEO__GPU void neo__cuda_ids_stop(const neo__embedding_call &c, neo__embedding_found *found,
                                  int *stop) {
+    found->bad = ~found->bad;
     if (found->bad == NEO__CUDA_NONE) return;
     found->id = neo__jagged_id(c.ids, c.is_i32, (int64_t)found->bad);
     if (stop) *stop = 1;
@@ -3002,32 +3104,35 @@ NEO__GPU void neo__cuda_ids_stop(const neo__embedding_call &c, neo__embedding_fo
 /* The rows; `checks`: ids are checked here, in a recorded step: its error leaves anything. */
 template <int W>
 static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c, int checks,
-                                                  neo__cuda_word *bad) {
-    if (!checks && *bad != NEO__CUDA_NONE) return;
+                                                  neo__cuda_word *bad,
+                                                  const neo__graph_answer answer) {
+    __shared__ int last;
+    if (!checks && *bad) return;
     const int lane = (int)threadIdx.x % 32;
     NEO__CUDA_EACH(i, c.count, 32) {
         const int64_t id = neo__jagged_id(c.ids, c.is_i32, i);
         if (checks && (id < 0 || id >= c.rows)) {
-            if (lane == 0) atomicMin(bad, (neo__cuda_word)i);
+            if (lane == 0) neo__cuda_is_bad(bad, i);
             continue;
         }
         const float *from = c.from + id * c.from_row;
         for (int64_t j = lane * W; j < c.dim; j += 32 * W)
             neo__cuda_store<W>(c.to + i * c.to_row + j, neo__cuda_load<W>(from + j));
     }
+    neo__graph_finish<neo__cuda_ids_stop>(answer, &last, c, (neo__embedding_found *)(void *)bad);
 }
 
 /* first[row]: where in the sorted keys the row begins, or -1. */
 static __global__ void neo__cuda_firsts_kernel(const uint32_t *key, int64_t count, int32_t *first,
                                                const neo__cuda_word *bad) {
-    if (*bad != NEO__CUDA_NONE) return;
+    if (*bad) return;
     NEO__CUDA_EACH(i, count, 1)
         if (i == 0 || key[i] != key[i - 1]) first[key[i]] = (int32_t)i;
 }
 typedef struct neo__cuda_occurrences {
     const uint32_t *key, *position; /* sorted */
     const int32_t *first;
-    const neo__cuda_word *bad;
+    neo__cuda_word *bad;
 } neo__cuda_occurrences;
 
 /* The last i in [low, high) with a(i) <= x, or low; a does not decrease. */
@@ -3091,10 +3196,11 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(
 }
 template <int W>
 static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call c,
-                                                       const neo__cuda_occurrences o) {
-    if (*o.bad != NEO__CUDA_NONE) return;
+                                                       const neo__cuda_occurrences o,
+                                                       const neo__graph_answer answer) {
+    __shared__ int last;
     const int64_t parts = (c.dim + 32 * W - 1) / (32 * W);
-    NEO__CUDA_EACH(i, c.rows * parts, 32) {
+    if (*o.bad == 0) NEO__CUDA_EACH(i, c.rows * parts, 32) {
         const int64_t row = i / parts, col = i % parts * (32 * W) + (int)threadIdx.x % 32 * W;
         if (col >= c.dim) continue;
         float *to = c.to + row * c.to_row + col;
@@ -3106,6 +3212,7 @@ static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call
         }
         neo__cuda_store<W>(to, sum);
     }
+    neo__graph_finish<neo__cuda_ids_stop>(answer, &last, c, (neo__embedding_found *)(void *)o.bad);
 }
 
 /* ---- CUB's sort and scan, for which temp has `bytes`; temp NULL: they are only counted ---- */
@@ -3158,18 +3265,29 @@ static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
     return c->dim % 4 == 0 && c->from_row % 4 == 0 && c->to_row % 4 == 0 &&
            neo__cuda_aligned(c->from, c->to);
 }
+/* The end of a call: by its last kernel or, *ended 0, by one more. */
+static neo_status neo__cuda_embedding_ask(neo__cuda *gpu, const neo__later *later,
+                                          neo__embedding_found *found, neo__graph_answer *answer,
+                                          int *ended) {
+    *ended = gpu->recording && later->fn;
+    return *ended ? neo__graph_ask_kernel(gpu, found, sizeof *found, found, sizeof *found, later,
+                                          answer)
+                  : NEO_OK;
+}
 static neo_status neo__cuda_embedding_back(neo__cuda *gpu, const neo__embedding_call *c,
-                                           neo__cuda_word *bad) {
+                                           const neo__later *later, neo__embedding_found *bad,
+                                           int *ended) {
     NEO__ZERO(neo__cuda_sorting<uint32_t>, s);
-    neo__cuda_occurrences found = {NULL, NULL, NULL, bad};
+    NEO__ZERO(neo__graph_answer, answer);
+    neo__cuda_occurrences found = {NULL, NULL, NULL, (neo__cuda_word *)(void *)bad};
     NEO__CHECK(c->rows <= INT32_MAX && c->count <= INT32_MAX, NEO_ERR_UNSUPPORTED,
                "%s: embedding: %lld ids of %lld rows, more than 2^31 of either", gpu->device.name,
                (long long)c->count, (long long)c->rows);
     if (c->count > 0) {
         int32_t *first;
         NEO__TRY(neo__cuda_sort_plan(gpu, c, &s, &first));
-        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel,
-                               NEO__MAX(c->count, c->rows), 1, *c, s.keys, s.values, first, bad));
+        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, NEO__MAX(c->count, c->rows),
+                               1, *c, s.keys, s.values, first, found.bad));
         NEO__TRY(neo__cuda_do(gpu, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
         found.key = s.sorted_keys, found.position = s.sorted_values, found.first = first;
         NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_firsts_kernel, c->count, 1, found.key,
@@ -3180,32 +3298,44 @@ static neo_status neo__cuda_embedding_back(neo__cuda *gpu, const neo__embedding_
     const int64_t warps = c->rows * ((c->dim + 32 * wide - 1) / (32 * wide));
     const auto kernel =
         wide == 4 ? neo__cuda_embedding_back_kernel<4> : neo__cuda_embedding_back_kernel<1>;
-    return neo__cuda_run(gpu, "embedding", kernel, warps, 32, *c, found);
+    NEO__TRY(neo__cuda_embedding_ask(gpu, later, bad, &answer, ended));
+    return neo__cuda_run(gpu, "embedding", kernel, warps, 32, *c, found, answer);
+}
+static neo_status neo__cuda_embedding_rows(neo__cuda *gpu, const neo__embedding_call *call,
+                                           const neo__later *later, neo__embedding_found *found,
+                                           int *ended) {
+    const auto kernel = neo__cuda_embedding_aligned(call) ? neo__cuda_embedding_kernel<4>
+                                                          : neo__cuda_embedding_kernel<1>;
+    neo__cuda_word *bad = (neo__cuda_word *)(void *)found;
+    NEO__ZERO(neo__graph_answer, answer);
+    if (call->count == 0) return NEO_OK;
+    NEO__TRY(neo__cuda_embedding_ask(gpu, later, found, &answer, ended));
+    if (!*ended)
+        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, call->count, 1, *call,
+                               nullptr, nullptr, nullptr, bad));
+    return neo__cuda_run(gpu, "embedding", kernel, call->count, 32, *call, *ended, bad, answer);
 }
 static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call *call) {
+    const neo__later *later = &call->later;
+    const int noted = gpu->recording && later->fn;
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
-    neo__cuda_word *bad = (neo__cuda_word *)(void *)gpu->result;
-    neo__embedding_found *found = (neo__embedding_found *)(void *)gpu->result;
-    NEO__TRY(neo__cuda_fill(gpu, found, 0xFF, sizeof *found));
-    const auto kernel = neo__cuda_embedding_aligned(&c) ? neo__cuda_embedding_kernel<4>
-                                                        : neo__cuda_embedding_kernel<1>;
-    if (call->backward) {
-        NEO__TRY(neo__cuda_embedding_back(gpu, &c, bad));
-    } else {
-        const int checks = gpu->recording && call->later.fn;
-        if (!checks)
-            NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, c.count, 1, c, nullptr,
-                                   nullptr, nullptr, bad));
-        NEO__TRY(neo__cuda_run(gpu, "embedding", kernel, c.count, 32, c, checks, bad));
-    }
-    if (gpu->recording && call->later.fn)
-        return neo__graph_later<neo__cuda_ids_stop>(gpu, found, sizeof *found, &call->later,
-                                                    "embedding", c, found);
-    if (!call->later.fn) return NEO_OK;
-    NEO__TRY(neo__graph_check<neo__cuda_ids_stop>(gpu, {}, "embedding", c, found));
+    neo__embedding_found *found =
+        (neo__embedding_found *)(void *)(noted ? neo__graph_zeros(gpu) : gpu->result);
+    int ended = 0;
+    if (!noted) NEO__TRY(neo__cuda_fill(gpu, found, 0, sizeof *found));
+    NEO__TRY((call->backward ? neo__cuda_embedding_back
+                             : neo__cuda_embedding_rows)(gpu, &c, later, found, &ended));
+    if (ended) return neo__graph_promise(gpu, sizeof *found, later), NEO_OK;
+    if (!later->fn) return NEO_OK;
+    NEO__ZERO(neo__graph_answer, answer);
+    if (noted)
+        NEO__TRY(neo__graph_ask_kernel(gpu, found, sizeof *found, found, sizeof *found, later,
+                                       &answer));
+    NEO__TRY(neo__graph_check<neo__cuda_ids_stop>(gpu, answer, "embedding", c, found));
+    if (noted) return neo__graph_promise(gpu, sizeof *found, later), NEO_OK;
     NEO__TRY(neo__cuda_answer(gpu, found, sizeof *found));
-    return neo__later_now(&call->later, gpu->answer);
+    return neo__later_now(later, gpu->answer);
 }
 
 /* ---- >>cuda-attention ----
@@ -3724,6 +3854,7 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8];
     __shared__ __align__(16) uint16_t own_tile[SHARED ? NEO__MMA_OWN : 1][D + 8];
     __shared__ float2 of_query[2][N]; /* its lse, its delta */
+    __shared__ int64_t out_at[2]; /* where the head's sums go; registers would spill */
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
     const int64_t column = h.head * c.dim;
     const int length = (int)c.length, dim = (int)c.dim, number = (int)(blockIdx.x % tiles);
@@ -3773,6 +3904,10 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
             i < length ? make_float2(lse_at[i * c.lse_row] * NEO__LOG2_E, delta_at[i * c.heads])
                        : make_float2(0.0f, 0.0f);
     };
+    if (threadIdx.x == 0) {
+        out_at[0] = h.row0 * (OF_KEYS ? c.dk_row : c.dq_row) + column;
+        out_at[1] = h.row0 * c.dv_row + column;
+    }
     next.load(x, x_row, end - begin, dim), bring_x(begin, 0);
     next_y.load(y, y_row, end - begin, dim), next_y.store(tile[0][1], 1.0f);
     __syncthreads();
@@ -3797,15 +3932,16 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         if (later < end) next_y.store(tile[side ^ 1][1], 1.0f);
         __syncthreads();
     }
-    const auto put = [&](const float (&sum)[D / 8][4], float *to, int64_t to_row, float by) {
-        const int64_t at = (h.row0 + mine) * to_row + column;
+    const auto put = [&](const float (&sum)[D / 8][4], int of, float *to, int64_t to_row,
+                         float by) {
+        const int64_t at = out_at[of] + mine * to_row;
         if (to)
             neo__cuda_put_rows<D, NARROW>(sum, (float *)(uintptr_t)neo__cuda_number<NARROW>(to, at),
                                           to_row, length - mine, dim, by, by);
     };
-    put(dx, OF_KEYS ? c.dk : c.dq, OF_KEYS ? c.dk_row : c.dq_row,
+    put(dx, 0, OF_KEYS ? c.dk : c.dq, OF_KEYS ? c.dk_row : c.dq_row,
         OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale);
-    if constexpr (OF_KEYS) put(dv, c.dv, c.dv_row, 1.0f);
+    if constexpr (OF_KEYS) put(dv, 1, c.dv, c.dv_row, 1.0f);
 }
 /* Rows are read and written by 16 bytes, and counted in 32 bits. */
 static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
@@ -4036,9 +4172,9 @@ static neo_status neo__cuda_fm(neo__cuda *d, const neo__fm_call *call) {
 }
 
 /* ---- >>cuda-losses ----
-   Labels are checked by a kernel of its own; what writes looks whether one was bad. The losses'
-   exact sum is one of integers, so blocks add in any order: first in shared memory, then to the
-   call's sum. */
+   Labels are checked by a kernel of its own, and what writes looks whether one was bad; in a
+   recorded step, whose error leaves anything, by the kernel that writes. The losses' exact sum is
+   one of integers, so blocks add in any order: first in shared memory, then to the call's sum. */
 
 /* A neo_exact in words that atomics take: words, terms, NaNs, infinities, as in the struct. */
 enum { NEO__CUDA_EXACT = NEO_EXACT_WORDS + 4 };
@@ -4072,18 +4208,27 @@ typedef struct neo__cuda_loss_result { /* a neo__loss_found, in words */
 } neo__cuda_loss_result;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_loss_result) == sizeof(neo__loss_found), "the same layout");
 NEO__GPU int neo__cuda_outside(float x) { return !(x >= 0.0f && x <= 1.0f); }
+/* The label of sample i, and its probability, are good. */
+NEO__GPU bool neo__cuda_label(const neo__loss_call &c, int64_t i, neo__cuda_loss_result *r) {
+    const int label = c.kind == NEO__LOSS_MSE ? 0
+                      : c.label               ? c.label[i] < 0 || c.label[i] >= c.width
+                                              : neo__cuda_outside(c.y[i]);
+    const int x = c.kind == NEO__LOSS_BCE && neo__cuda_outside(c.x[i]);
+    if (label) neo__cuda_is_bad(&r->bad[0], i);
+    if (x) neo__cuda_is_bad(&r->bad[1], i);
+    return !label && !x;
+}
 static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
-    NEO__CUDA_EACH(i, c.rows, 1) {
-        const int label = c.label ? c.label[i] < 0 || c.label[i] >= c.width
-                                  : neo__cuda_outside(c.y[i]);
-        if (label) atomicMin(&r->bad[0], (neo__cuda_word)i);
-        if (c.kind == NEO__LOSS_BCE && neo__cuda_outside(c.x[i]))
-            atomicMin(&r->bad[1], (neo__cuda_word)i);
-    }
+    NEO__CUDA_EACH(i, c.rows, 1) (void)neo__cuda_label(c, i, r);
+}
+/* The kernel that writes has to: none was bad, or it checks itself. */
+NEO__GPU bool neo__cuda_loss_goes(const neo__cuda_loss_result *r, int checks) {
+    return checks || (r->bad[0] | r->bad[1]) == 0;
 }
 /* Keep the number that is outside, which may be written over before the host sees it, and stop the
    recorded step. */
 NEO__GPU void neo__cuda_loss_stop(const neo__loss_call &c, neo__cuda_loss_result *r, int *stop) {
+    for (int k = 0; k < 2; k++) r->bad[k] = ~r->bad[k];
     const int what = r->bad[0] == NEO__CUDA_NONE;
     if (r->bad[what] == NEO__CUDA_NONE) return;
     const int64_t at = (int64_t)r->bad[what];
@@ -4114,9 +4259,14 @@ NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &call, int64_t row) {
     const float weight = call.weight ? call.weight[row] : 1.0f, g = __fmul_rn(weight, call.g);
     const int64_t label = call.label[row];
     const float *x = call.x + row * call.width;
-    float *dx = call.dx ? call.dx + row * call.width : NULL, max = 0.0f;
+    float *dx = call.dx && !call.narrow_dx ? call.dx + row * call.width : NULL, max = 0.0f;
     const float x_label = x[label]; /* dx may be x: it is written after all lanes have met */
     const float sum = neo__vec_softmax_row_warp(x, &max, dx, call.width);
+    for (int64_t j = threadIdx.x % 16; call.narrow_dx && j < call.width; j += 16) {
+        const float p = __fdiv_rn(neo__vexp_warp(__fsub_rn(x[j], max)), sum);
+        neo__cuda_wide_put(call.dx, row * call.dx_row + j, 1,
+                           __fmul_rn(j == label ? __fsub_rn(p, 1.0f) : p, g));
+    }
     if (dx) {
         __syncwarp(mask);
         const float p = __fdiv_rn(dx[label], sum);
@@ -4131,6 +4281,37 @@ NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &call, int64_t row) {
    and the sum below it together, which fade as the maximum grows, then meet in a fixed order; dx
    may be x. A maximum begins with the least finite number: a thread's numbers may all be -inf. */
 enum { NEO__WIDE_ROW = 1024, NEO__ROW_AHEAD = 8 /* numbers that a thread loads at once */ };
+/* How dx is written: of pairs a thread has two columns, and a store of a warp is 128 bytes. */
+enum { NEO__SLOPES_F32, NEO__SLOPES_BF16, NEO__SLOPES_PAIRS };
+template <int KIND>
+NEO__GPU void neo__cuda_entropy_slopes(const neo__loss_call &call, int64_t row, float max,
+                                       float share, float g) {
+    constexpr int WIDE = KIND == NEO__SLOPES_PAIRS ? 2 : 1;
+    const int64_t step = NEO__ROW_AHEAD * NEO__CUDA_THREADS, label = call.label[row];
+    const float *x = call.x + row * call.width;
+    const int64_t to = row * (KIND == NEO__SLOPES_F32 ? call.width : call.dx_row);
+    for (int64_t at = WIDE * (int64_t)threadIdx.x; at < call.width; at += step) {
+        neo__floats<WIDE> v[NEO__ROW_AHEAD / WIDE];
+        const auto col = [at](int e) { return at + e * (WIDE * NEO__CUDA_THREADS); };
+        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD / WIDE; e++) {
+            v[e] = {};
+            if (col(e) < call.width) v[e] = neo__cuda_load<WIDE>(x + col(e));
+        }
+        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD / WIDE; e++) {
+            const int64_t j = col(e);
+            NEO__UNROLL for (int w = 0; w < WIDE; w++) {
+                const float p = neo__cuda_exp2((v[e].v[w] - max) * NEO__LOG2_E) * share;
+                v[e].v[w] = (j + w == label ? p - 1.0f : p) * g;
+            }
+            if (j >= call.width) continue;
+            if constexpr (WIDE == 2)
+                *(uint32_t *)(void *)((uint16_t *)(void *)call.dx + to + j) =
+                    neo__bf16_from_f32(v[e].v[0]) |
+                    (uint32_t)neo__bf16_from_f32(v[e].v[1]) << 16;
+            else neo__cuda_wide_put(call.dx, to + j, KIND, v[e].v[0]);
+        }
+    }
+}
 NEO__GPU void neo__cuda_fold(float &max, float &sum, float other_max, float other_sum) {
     const float most = fmaxf(max, other_max);
     sum = sum * neo__cuda_exp2((max - most) * NEO__LOG2_E) +
@@ -4144,12 +4325,16 @@ NEO__GPU void neo__cuda_row_part(float (&v)[NEO__ROW_AHEAD], const float *x, int
         v[e] = j < width ? x[j] : neo__f32_bits(0xFF800000u);
     }
 }
-NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss_result *result) {
+template <int KIND>
+NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss_result *result,
+                                          int checks, const neo__graph_answer answer) {
     __shared__ neo__cuda_word losses[NEO__CUDA_EXACT];
+    __shared__ int last;
     __shared__ float warp_max[NEO__CUDA_THREADS / 32], warp_sum[NEO__CUDA_THREADS / 32];
-    if (result->bad[0] != NEO__CUDA_NONE) return;
+    if (!neo__cuda_loss_goes(result, checks)) return;
     neo__cuda_exact_begin(losses);
     for (int64_t row = blockIdx.x; row < c.rows; row += gridDim.x) {
+        if (checks && !neo__cuda_label(c, row, result)) continue;
         const float weight = c.weight ? c.weight[row] : 1.0f, g = weight * c.g;
         const int64_t label = c.label[row], step = NEO__ROW_AHEAD * NEO__CUDA_THREADS;
         const float *x = c.x + row * c.width, x_label = x[label];
@@ -4172,28 +4357,25 @@ NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss
         for (int w = 1; w < NEO__CUDA_THREADS / 32; w++)
             neo__cuda_fold(max, sum, warp_max[w], warp_sum[w]);
         const float share = 1.0f / sum;
-        for (int64_t at = threadIdx.x; c.dx && at < c.width; at += step) {
-            neo__cuda_row_part(v, x, at, c.width);
-            NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) {
-                const int64_t j = at + e * NEO__CUDA_THREADS;
-                const float p = neo__cuda_exp2((v[e] - max) * NEO__LOG2_E) * share;
-                if (j < c.width) c.dx[row * c.width + j] = (j == label ? p - 1.0f : p) * g;
-            }
-        }
+        if (c.dx) neo__cuda_entropy_slopes<KIND>(c, row, max, share, g);
         if (threadIdx.x == 0) neo__cuda_exact_add(losses, weight * (logf(sum) - (x_label - max)));
         __syncthreads();
     }
     neo__cuda_exact_end(result->sum, losses);
+    neo__graph_finish<neo__cuda_loss_stop>(answer, &last, c, result);
 }
 /* Samples of one element, or of rows. */
 template <bool ROWS>
-static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_loss_result *found) {
+static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_loss_result *found,
+                                             int checks, const neo__graph_answer answer) {
     __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
+    __shared__ int last;
     const int lane = threadIdx.x % 16;
-    if (found->bad[0] != NEO__CUDA_NONE || found->bad[1] != NEO__CUDA_NONE) return;
+    if (!neo__cuda_loss_goes(found, checks)) return;
     neo__cuda_exact_begin(sum);
     if constexpr (ROWS) {
         NEO__CUDA_EACH(row, c.rows, 16) {
+            if (checks && !neo__cuda_label(c, row, found)) continue;
             const float loss = c.kind == NEO__LOSS_CROSS_ENTROPY ? neo__cuda_entropy_row(c, row)
                                                                  : neo__cuda_mse_row(c, row);
             if (lane == 0) neo__cuda_exact_add(sum, loss);
@@ -4202,30 +4384,46 @@ static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_l
         __shared__ float losses[NEO__HALVES][16];
         float *loss = losses[threadIdx.x / 16];
         NEO__CUDA_EACH(vector, (c.rows + 15) / 16, 16) {
+            const int64_t mine = 16 * vector + lane;
+            const bool bad = checks && mine < c.rows && !neo__cuda_label(c, mine, found);
+            if (__any_sync(neo__mask_warp(), bad)) continue; /* the number stays, for the message */
             neo__cuda_loss_vector(c, 16 * vector, loss);
-            if (16 * vector + lane < c.rows) neo__cuda_exact_add(sum, loss[lane]);
+            if (mine < c.rows) neo__cuda_exact_add(sum, loss[lane]);
         }
     }
     neo__cuda_exact_end(found->sum, sum);
+    neo__graph_finish<neo__cuda_loss_stop>(answer, &last, c, found);
 }
 static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     const neo__loss_found none = neo__loss_found_none();
     if (call->rows == 0 || call->width == 0) return neo__later_now(&call->later, &none);
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
-    neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)gpu->result;
-    NEO__TRY(neo__cuda_fill(gpu, r->bad, 0xFF, sizeof r->bad));
-    NEO__TRY(neo__cuda_fill(gpu, &r->value, 0, sizeof *r - sizeof r->bad));
-    if (call->kind != NEO__LOSS_MSE)
-        NEO__TRY(neo__cuda_run(gpu, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
+    const int noted = gpu->recording && call->later.fn;
+    neo__cuda_loss_result *r =
+        (neo__cuda_loss_result *)(void *)(noted ? neo__graph_zeros(gpu) : gpu->result);
+    NEO__ZERO(neo__graph_answer, answer);
+    if (!noted) {
+        NEO__TRY(neo__cuda_fill(gpu, r, 0, sizeof *r));
+        if (call->kind != NEO__LOSS_MSE)
+            NEO__TRY(neo__cuda_run(gpu, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
+    } else {
+        NEO__TRY(neo__graph_ask_kernel(gpu, r, sizeof *r, r, sizeof *r, &call->later, &answer));
+    }
     const bool rows = call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1;
     const auto kernel = rows ? neo__cuda_loss_kernel<true> : neo__cuda_loss_kernel<false>;
+    const bool pairs = c.narrow_dx && (c.width | c.dx_row) % 2 == 0 &&
+                       (uintptr_t)c.x % 8 == 0 && (uintptr_t)c.dx % 4 == 0;
+    const auto wide = pairs         ? neo__cuda_entropy_kernel<NEO__SLOPES_PAIRS>
+                      : c.narrow_dx ? neo__cuda_entropy_kernel<NEO__SLOPES_BF16>
+                                    : neo__cuda_entropy_kernel<NEO__SLOPES_F32>;
     if (!gpu->exact && call->kind == NEO__LOSS_CROSS_ENTROPY && call->width >= NEO__WIDE_ROW)
-        NEO__TRY(neo__cuda_launch(gpu, "loss", neo__cuda_entropy_kernel,
-                                  {neo__cuda_blocks(gpu, call->rows, 1)}, c, r));
-    else NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r));
-    if (gpu->recording && call->later.fn)
-        return neo__graph_later<neo__cuda_loss_stop>(gpu, r, sizeof *r, &call->later, "loss", c, r);
+        NEO__TRY(neo__cuda_launch(gpu, "loss", wide, {neo__cuda_blocks(gpu, call->rows, 1)}, c, r,
+                                  noted, answer));
+    else
+        NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r, noted,
+                               answer));
+    if (noted) return neo__graph_promise(gpu, sizeof *r, &call->later), NEO_OK;
     NEO__TRY(neo__graph_check<neo__cuda_loss_stop>(gpu, {}, "loss", c, r));
     NEO__TRY(neo__cuda_answer(gpu, r, sizeof *r));
     return neo__later_now(&call->later, gpu->answer);
@@ -4312,7 +4510,7 @@ struct neo__cuda_convert_job {
 };
 /* f32 to bf16 by rows, as operands of products are made: a thread stores 16 bytes at once. */
 struct neo__cuda_narrow_part : neo__graph_span {
-    enum { MOST = 32 };
+    enum { MOST = 56 }; /* of GPT-2's smallest model all weights */
     int64_t from_row, to_row, cols;
     uint32_t pieces; /* of a row, of 8 numbers; the last may be shorter */
     int wide;        /* rows of `from` are at multiples of 16 bytes */
@@ -4336,6 +4534,8 @@ struct neo__cuda_narrow_part : neo__graph_span {
         *(uint4 *)(void *)y = make_uint4(pair[0], pair[1], pair[2], pair[3]);
     }
 };
+NEO__STATIC_ASSERT(sizeof(neo__graph_parts<neo__cuda_narrow_part>) + sizeof(int64_t) <= 4096,
+                   "the arguments of a kernel are 4 KiB");
 /* *done is 0 where it is not for that job. */
 static neo_status neo__cuda_narrow(neo__cuda *gpu, const neo__convert_call *call, int *done) {
     const neo_tensor *src = &call->src, *dst = &call->dst;
@@ -4451,8 +4651,6 @@ typedef struct neo__cuda_spans {
     int32_t count, first;                  /* first: number of span[0] among the call's */
     int64_t begin[NEO__CUDA_SPANS + 1];    /* blocks before each span */
 } neo__cuda_spans;
-NEO__STATIC_ASSERT(sizeof(neo__cuda_spans) + sizeof(neo__step) + 64 <= 4096,
-                   "the arguments of a kernel are 4 KiB");
 typedef struct neo__cuda_optim_job {
     neo__optim_pass pass;
     neo_optim_kind kind;
@@ -4462,13 +4660,24 @@ typedef struct neo__cuda_optim_job {
     const int *stop; /* see >>cuda-graph */
     const float *clip; /* instead of the step's; or NULL */
 } neo__cuda_optim_job;
-/* The clip factor that a norm leaves on the device for the recorded step. */
-typedef struct neo__cuda_clip {
-    neo__optim_found found; /* first: the answer */
-    unsigned most;
+typedef struct neo__cuda_norm_sums {
+    uint64_t most; /* of its first word */
     neo__cuda_word sum[NEO__CUDA_EXACT];
-} neo__cuda_clip;
-NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_ARRIVED_AT, "it lies there");
+} neo__cuda_norm_sums;
+NEO__STATIC_ASSERT(sizeof(neo__cuda_norm_sums) <= NEO__CUDA_ZEROS_AT &&
+                       sizeof(neo__cuda_loss_result) <= NEO__CUDA_ARRIVED_AT - NEO__CUDA_ZEROS_AT,
+                   "they lie there");
+/* How the launch that ends a recorded norm goes on. */
+typedef struct neo__cuda_norm_end {
+    neo__graph_answer answer;
+    neo__optim_found *found; /* the answer; its factor stays on the device for the step */
+    neo__cuda_norm_sums *sums;
+    float clip_norm;
+    int unused;
+} neo__cuda_norm_end;
+NEO__STATIC_ASSERT(sizeof(neo__cuda_spans) + sizeof(neo__cuda_optim_job) +
+                           sizeof(neo__cuda_norm_end) + 48 <= 4096,
+                   "the arguments of a kernel are 4 KiB");
 /* W elements, by a rule of neo_kernels.h (see >>kernels). */
 template <auto rule, int W>
 NEO__GPU void neo__cuda_rule(const neo__step &step, const neo__optim_span &span, int64_t at) {
@@ -4544,10 +4753,23 @@ static __global__ void neo__cuda_optim_step_kernel(const neo__cuda_optim_job o,
                 neo__cuda_optim_step<1>(o, span, at);
     }
 }
+/* The norm, and the factor that limits it. */
+NEO__GPU void neo__cuda_clip_found(const neo__cuda_norm_end &end, neo__optim_pass pass, int *stop) {
+    neo_exact sum;
+    double norm;
+    memcpy(&sum, end.sums->sum, sizeof sum);
+    const uint64_t bits = neo__exact_round(sum);
+    memcpy(&norm, &bits, sizeof norm);
+    if (pass == NEO__OPTIM_NORM_INF) norm = (double)neo__f32_bits((uint32_t)end.sums->most);
+    if (pass == NEO__OPTIM_NORM_2 && norm > 0.0) norm = __dsqrt_rn(norm); /* a NaN stays that NaN */
+    if (!(norm - norm == 0.0)) *stop = 1;
+    end.found->norm = norm, end.found->clip = (float)neo__optim_factor(end.clip_norm, norm);
+}
 /* LAMB's moments, and norms. */
-static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
-                                              const neo__cuda_spans s) {
+static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o, const neo__cuda_spans s,
+                                              const neo__cuda_norm_end end) {
     __shared__ neo__cuda_word block[NEO__CUDA_EXACT];
+    __shared__ int last;
     const int sums = o.pass == NEO__OPTIM_NORM_1 || o.pass == NEO__OPTIM_NORM_2;
     if (o.stop && *o.stop) return;
     if (sums) neo__cuda_exact_begin(block);
@@ -4556,18 +4778,7 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
         neo__cuda_optim_block(o, s, i, (b - s.begin[i]) * NEO__BLOCK, block);
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
-}
-NEO__GPU void neo__cuda_clip_found(neo__cuda_clip *clip, neo__optim_pass pass, float clip_norm,
-                                   int *stop) {
-    neo_exact sum;
-    double norm;
-    memcpy(&sum, clip->sum, sizeof sum);
-    const uint64_t bits = neo__exact_round(sum);
-    memcpy(&norm, &bits, sizeof norm);
-    if (pass == NEO__OPTIM_NORM_INF) norm = (double)neo__f32_bits(clip->most);
-    if (pass == NEO__OPTIM_NORM_2 && norm > 0.0) norm = __dsqrt_rn(norm); /* a NaN stays that NaN */
-    if (!(norm - norm == 0.0)) *stop = 1;
-    clip->found.norm = norm, clip->found.clip = (float)neo__optim_factor(clip_norm, norm);
+    neo__graph_finish<neo__cuda_clip_found>(end.answer, &last, end, o.pass);
 }
 /* Adds what the device has summed to the caller's. */
 static neo_status neo__cuda_optim_answer(neo__cuda *gpu, const neo__optim_call *call,
@@ -4582,8 +4793,10 @@ static neo_status neo__cuda_optim_answer(neo__cuda *gpu, const neo__optim_call *
     }
     return NEO_OK;
 }
+/* later: of a recorded norm. */
 static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *call,
-                                         const neo__cuda_optim_job *job) {
+                                         const neo__cuda_optim_job *job, neo__cuda_norm_end *end,
+                                         const neo__later *later) {
     for (int64_t i = 0; i < call->span_count;) {
         NEO__ZERO(neo__cuda_spans, s);
         s.first = (int32_t)i;
@@ -4593,35 +4806,44 @@ static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *
             s.begin[s.count + 1] = s.begin[s.count] + (span->count + NEO__BLOCK - 1) / NEO__BLOCK;
             s.count++;
         }
-        const int step = job->pass == NEO__OPTIM_STEP;
-        NEO__TRY(neo__cuda_run(gpu, "optim",
-                               step ? neo__cuda_optim_step_kernel : neo__cuda_optim_kernel,
-                               s.begin[s.count], step ? NEO__BLOCK / 4 : 16, *job, s));
+        const int64_t blocks = s.begin[s.count];
+        if (job->pass == NEO__OPTIM_STEP) {
+            NEO__TRY(neo__cuda_run(gpu, "optim", neo__cuda_optim_step_kernel, blocks,
+                                   NEO__BLOCK / 4, *job, s));
+            continue;
+        }
+        if (later && i == call->span_count)
+            NEO__TRY(neo__graph_ask_kernel(gpu, end->found, sizeof *end->found, end->sums,
+                                           sizeof *end->sums, later, &end->answer));
+        NEO__TRY(neo__cuda_launch(gpu, "optim", neo__cuda_optim_kernel,
+                                  {neo__cuda_blocks(gpu, blocks, NEO__CUDA_THREADS / 16)}, *job, s,
+                                  *end));
     }
+    if (later) neo__graph_promise(gpu, sizeof *end->found, later);
     return NEO_OK;
 }
 static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
-    const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS;
-    neo__cuda_clip *clip = (neo__cuda_clip *)(void *)gpu->result;
+    const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS, step = call->pass == NEO__OPTIM_STEP;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
+    const int noted = !step && gpu->recording && call->later.fn;
     if (call->span_count == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_optim_job, job);
+    NEO__ZERO(neo__cuda_norm_end, end);
+    end.sums = (neo__cuda_norm_sums *)(void *)(noted ? neo__graph_zeros(gpu) : gpu->result);
+    end.found = (neo__optim_found *)(void *)gpu->result, end.clip_norm = call->clip_norm;
     job.pass = call->pass, job.kind = call->kind, job.step = call->step;
-    job.sums = clip->sum, job.most = &clip->most, job.stop = neo__graph_stop(gpu);
-    if (call->clip_there) job.clip = &clip->found.clip;
+    job.sums = end.sums->sum, job.most = (unsigned *)(void *)&end.sums->most;
+    job.stop = neo__graph_stop(gpu);
+    if (call->clip_there) job.clip = &end.found->clip;
     if (lamb) {
         NEO__TRY(neo__cuda_reserve(gpu, (size_t)sums * sizeof(neo_exact)));
         job.sums = (neo__cuda_word *)(void *)gpu->work;
         NEO__TRY(neo__cuda_fill(gpu, job.sums, 0, (size_t)sums * sizeof(neo_exact)));
-    } else if (call->pass != NEO__OPTIM_STEP) {
-        NEO__TRY(neo__cuda_fill(gpu, clip, 0, sizeof *clip));
+    } else if (!step && !noted) {
+        NEO__TRY(neo__cuda_fill(gpu, end.sums, 0, sizeof *end.sums));
     }
-    NEO__TRY(neo__cuda_optim_launch(gpu, call, &job));
-    if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
-    if (gpu->recording && call->later.fn)
-        return neo__graph_later<neo__cuda_clip_found>(gpu, &clip->found, sizeof clip->found,
-                                                      &call->later, "optim", clip, call->pass,
-                                                      call->clip_norm);
+    NEO__TRY(neo__cuda_optim_launch(gpu, call, &job, &end, noted ? &call->later : NULL));
+    if (step || noted) return NEO_OK;
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(gpu, call, job.sums, sums);
     NEO__TRY(neo__cuda_answer(gpu, job.most, sizeof *job.most));
     const uint32_t most = *(const uint32_t *)(const void *)gpu->answer;

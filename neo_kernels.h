@@ -650,6 +650,16 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
     return NEO__SELECT(NEO__LE(x, NEO__SET(-3.0f)), NEO__SET(0.0f), slope);
 }
 
+/* The factor of x: sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), which has all its digits where
+   tanh(u) is near -1. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh_gate)(NEO__VF x) {
+    NEO__VF cubic = NEO__FMA(x * x, NEO__SET(0.0713548163f), NEO__SET(1.59576912f));
+    return NEO__FN(vsigmoid)(x * cubic);
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh)(NEO__VF x) {
+    return x * NEO__FN(vgelu_tanh_gate)(x);
+}
+
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu)(NEO__VF x) { return x * NEO__FN(vsigmoid)(x); }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu)(NEO__VF x) {
     return NEO__SELECT(NEO__LE(x, NEO__SET(0.0f)), x * 0.01f, x);
@@ -668,6 +678,7 @@ NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, fl
     case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
     case NEO_ACT_SILU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsilu)(NEO__LD(z)))); break;
     case NEO_ACT_LEAKY_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vleaky_relu)(NEO__LD(z)))); break;
+    case NEO_ACT_GELU_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu_tanh)(NEO__LD(z)))); break;
     }
 }
 #if NEO__TRAINS
@@ -693,6 +704,14 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu_back)(NEO__VF x, NEO__VF dy) {
         NEO__MAX_(NEO__SET(-128.0f), NEO__MIN_(NEO__SET(128.0f), x)); /* inf 0 is a NaN */
     const NEO__VF gate = NEO__FN(vsigmoid)(x);
     return dy * (gate * NEO__FMA(bounded, 1.0f - gate, NEO__SET(1.0f)));
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh_back)(NEO__VF x, NEO__VF dy) {
+    const NEO__VF bounded =
+        NEO__MAX_(NEO__SET(-16.0f), NEO__MIN_(NEO__SET(16.0f), x)); /* inf 0 is a NaN */
+    const NEO__VF gate = NEO__FN(vgelu_tanh_gate)(x);
+    const NEO__VF slope = /* of 2 u, times x */
+        bounded * NEO__FMA(bounded * bounded, NEO__SET(0.214064449f), NEO__SET(1.59576912f));
+    return dy * (gate * NEO__FMA(slope, 1.0f - gate, NEO__SET(1.0f)));
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu_back)(NEO__VF y, NEO__VF dy) {
     return NEO__SELECT(NEO__LE(y, NEO__SET(0.0f)), dy * 0.01f, dy);
@@ -720,6 +739,9 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
         break;
     case NEO_ACT_LEAKY_RELU:
         NEO__LOOP(NEO__ST(dz, NEO__FN(vleaky_relu_back)(NEO__LD(y), NEO__LD(dy))));
+        break;
+    case NEO_ACT_GELU_TANH:
+        NEO__LONG_LOOP(NEO__ST(dz, NEO__FN(vgelu_tanh_back)(NEO__LD(z), NEO__LD(dy))));
         break;
     }
 }
@@ -965,6 +987,11 @@ NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e,
 NEO__KERNEL void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t n) {
     NEO__VF vs = NEO__SET(sum), vg = NEO__SET(g);
     NEO__LOOP(NEO__ST(e, NEO__LD(e) / vs * vg));
+}
+NEO__KERNEL void NEO__FN(vec_softmax_slope)(const float *x, float max, float sum, float g,
+                                            float *to, int64_t n) {
+    NEO__VF vm = NEO__SET(max), vs = NEO__SET(sum), vg = NEO__SET(g);
+    NEO__LONG_LOOP(NEO__ST(to, NEO__FN(vexp)(NEO__LD(x) - vm) / vs * vg));
 }
 #endif
 
@@ -1253,6 +1280,7 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__TRAIN(NEO__FN8(vec_mse_row)),
     NEO__TRAIN(NEO__FN(vec_softmax_row)),
     NEO__TRAIN(NEO__FN(vec_softmax_grad)),
+    NEO__TRAIN(NEO__FN(vec_softmax_slope)),
     NEO__FN(vec_norm_stats),
     NEO__FN(vec_norm_apply),
     NEO__TRAIN(NEO__FN(vec_norm_backward)),

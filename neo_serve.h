@@ -106,6 +106,7 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
    Of a gpt, besides neo_model, model and dtype:
       "layers": 4, "heads": 4, "width": 128, "context": 64,    as the options of build/gpt
       "weights_dtype": "f32",    f32, or bf16, to which weights are rounded
+      "gelu": "erf",             or tanh, as neo_activation; erf where it is not said
       "bytes": [10, 32, 33]}     that the tokens stand for, from token 0 on; or
       "vocabulary": 50257}       tokens of a byte-pair vocabulary, which stand for no bytes
    A file that lacks something is refused by its name, as is a name or a version that this neo does
@@ -487,7 +488,7 @@ typedef struct neo__model_json {
     neo__widths bottom, top;
     int64_t cross_layers, cross_rank, wukong_layers, wukong_hidden; /* -1: not there */
     neo_schema *schema;                                             /* NULL: of a gpt */
-    char *weights_dtype;
+    char *weights_dtype, *gelu; /* gelu: or NULL */
     int64_t layers, heads, width, context; /* of a gpt; -1: not there */
     int vocabulary, has_bytes;
     unsigned char byte[256]; /* of a token */
@@ -594,6 +595,7 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
     if (strcmp(key, "width") == 0) return neo__json_count(json, &spec->width);
     if (strcmp(key, "context") == 0) return neo__json_count(json, &spec->context);
     if (strcmp(key, "weights_dtype") == 0) return neo__json_string(json, &spec->weights_dtype);
+    if (strcmp(key, "gelu") == 0) return neo__json_string(json, &spec->gelu);
     if (strcmp(key, "bytes") == 0 && !spec->vocabulary) return neo__model_vocabulary(json, spec);
     if (strcmp(key, "vocabulary") == 0 && !spec->vocabulary) {
         int64_t tokens = 0;
@@ -627,6 +629,8 @@ static neo_status neo__model_gpt_check(const char *file, const neo__model_json *
     NEO__CHECK(spec->width % spec->heads == 0 && spec->width / spec->heads <= NEO_MAX_HEAD_DIM,
                NEO_ERR_FORMAT, "%s: a width of %" PRId64 " is not whole heads of up to %d columns",
                file, spec->width, (int)NEO_MAX_HEAD_DIM);
+    NEO__CHECK(!spec->gelu || strcmp(spec->gelu, "erf") == 0 || strcmp(spec->gelu, "tanh") == 0,
+               NEO_ERR_UNSUPPORTED, "%s: gelu \"%.60s\" is neither erf nor tanh", file, spec->gelu);
     NEO__CHECK(strcmp(spec->weights_dtype, "f32") == 0 || strcmp(spec->weights_dtype, "bf16") == 0,
                NEO_ERR_UNSUPPORTED, "%s: weights_dtype \"%.60s\" is neither f32 nor bf16", file,
                spec->weights_dtype);
@@ -2658,7 +2662,9 @@ static neo_status neo__decoder_block(neo_decoder *decoder, int block, int64_t n)
     NEO__TRY(neo_add(decoder->ctx, middle, x));
     NEO__TRY(neo__decoder_norm(decoder, at + NEO__GPT_NORM_2, middle, y));
     NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_EXPAND, 1, y, wide));
-    NEO__TRY(neo_activation_forward(decoder->ctx, NEO_ACT_GELU, wide, wide));
+    const neo_activation act =
+        spec->gelu && strcmp(spec->gelu, "tanh") == 0 ? NEO_ACT_GELU_TANH : NEO_ACT_GELU;
+    NEO__TRY(neo_activation_forward(decoder->ctx, act, wide, wide));
     NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_CONTRACT, 1, wide, x));
     return neo_add(decoder->ctx, x, middle);
 }

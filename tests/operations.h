@@ -239,6 +239,16 @@ static neo_status linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
         status = neo_linear_backward(ctx, NULL, t[0], t[1], t[6], t[7], t[8], t[9]);
     return status;
 }
+/* A layer and its activation, and back through the layer behind it. */
+static neo_status linear_act(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const neo_activation act = *(const neo_activation *)arg;
+    neo_status status = neo_linear_act_forward(ctx, t[0], t[1], t[2], act, t[3], t[4]);
+    if (status == NEO_OK) status = neo_linear_act_backward(ctx, t[5], t[6], act, t[3], t[7]);
+    return status;
+}
+static neo_tensor either(int narrow, int64_t rows, int64_t cols) {
+    return narrow ? halves(rows, cols) : numbers(rows, cols);
+}
 static neo_status narrow_linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     (void)arg;
     neo_status status = neo_linear_forward(ctx, t[0], t[1], t[2], NEO_ACT_TANH, t[3]);
@@ -253,7 +263,7 @@ static neo_status narrow_activation(neo_ctx *ctx, neo_tensor *t, const void *arg
     return status;
 }
 static void row_linear(void) {
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++) {
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_GELU_TANH; act++) {
         const neo_activation a = (neo_activation)act;
         numbers(19, 5), halves(19, 5), numbers(19, 5), halves(19, 5);
         CALL(narrow_activation, &a);
@@ -262,8 +272,16 @@ static void row_linear(void) {
         numbers(19, 6), numbers(5, 6), numbers(5, 0);
         CALL(linear, &a);
     }
+    for (int i = 0; i < 9 * 8; i++) { /* f32; bf16, and so bias, z, y and dz */
+        const neo_activation a = (neo_activation)(i / 8);
+        const int narrow = i % 8 > 0, z = narrow && i & 2, y = narrow && i & 4;
+        either(narrow, 19, 6), either(narrow, 5, 6), either(narrow && i & 1, 5, 0);
+        either(z, 19, 5), either(y, 19, 5);
+        either(narrow, 19, 7), either(narrow, 7, 5), either(y, 19, 5);
+        CALL(linear_act, &a);
+    }
     for (int i = 0; i < 2; i++) {
-        halves(19, 6), halves(5, 6), numbers(5, 0); /* x, w, bias */
+        halves(19, 6), halves(5, 6), either(i, 5, 0); /* x, w, bias */
         if (i) halves(19, 5), halves(19, 5), halves(19, 6);
         else numbers(19, 5), halves(19, 5), numbers(19, 6);
         numbers(5, 6), numbers(5, 0);
@@ -414,8 +432,12 @@ static neo_status loss(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     }
 }
 static void loss_tensors(int kind) {
-    if (kind == 3) numbers(33, 70), integers(33, 70), numbers(33, 70), numbers(33, 0);
-    else {
+    if (kind >= 3) {
+        numbers(33, 70), integers(33, 70);
+        if (kind == 3) numbers(33, 70);
+        else halves(33, 70);
+        numbers(33, 0);
+    } else {
         neo_tensor x = numbers(33, kind == 2 ? 5 : 0), y = numbers(33, kind == 2 ? 5 : 0);
         for (int64_t i = 0; kind == 1 && i < 33; i++)
             ((float *)x.data)[i] = 0.5f + 0.49f * ((float *)x.data)[i];
@@ -432,17 +454,17 @@ static void loss_call(const loss_case *c) {
     note_bytes("sum", c->kind, &loss_sum, sizeof loss_sum);
 }
 static void row_loss(void) {
-    for (int i = 0; i < 16; i++) {
-        const loss_case c = {i % 4, i & 4 ? 256.0f : 0.0f, i >= 8};
+    for (int i = 0; i < 20; i++) { /* the fifth: cross entropy with a gradient of bf16 */
+        const loss_case c = {i % 5, i / 5 % 2 ? 256.0f : 0.0f, i >= 10};
         loss_tensors(c.kind);
         loss_call(&c);
     }
     /* What is outside: the same message, and nothing is written. */
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         const loss_case c = {kind, 0.0f, 0};
         if (kind == 2) continue; /* a target may be any number */
         loss_tensors(kind);
-        if (kind == 3) ((int64_t *)host[1].data)[20] = 70;
+        if (kind >= 3) ((int64_t *)host[1].data)[20] = 70;
         else ((float *)host[1].data)[31] = 1.5f;
         loss_call(&c);
     }

@@ -6,10 +6,13 @@
 
 static const neo_activation acts[] = {NEO_ACT_NONE, NEO_ACT_RELU, NEO_ACT_SIGMOID,
                                       NEO_ACT_TANH, NEO_ACT_GELU, NEO_ACT_HARDSWISH,
-                                      NEO_ACT_SILU, NEO_ACT_LEAKY_RELU};
-static const char *const names[] = {"none", "relu",      "sigmoid", "tanh",
-                                    "gelu", "hardswish", "silu",    "leaky_relu"};
-enum { ACTS = 8 };
+                                      NEO_ACT_SILU, NEO_ACT_LEAKY_RELU, NEO_ACT_GELU_TANH};
+static const char *const names[] = {"none",      "relu", "sigmoid",    "tanh",     "gelu",
+                                    "hardswish", "silu", "leaky_relu", "gelu_tanh"};
+enum { ACTS = 9 };
+/* Half the argument of the sigmoid that GELU_TANH is x times, and its slope. */
+static double tanh_of(double x) { return sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x); }
+static double tanh_slope(double x) { return sqrt(2 / acos(-1.0)) * (1 + 0.134145 * x * x); }
 
 static double ref_value(neo_activation act, double x) {
     switch (act) {
@@ -21,6 +24,7 @@ static double ref_value(neo_activation act, double x) {
     case NEO_ACT_HARDSWISH: return x * fmin(fmax(x + 3, 0), 6) / 6;
     case NEO_ACT_SILU: return x / (1 + exp(-x));
     case NEO_ACT_LEAKY_RELU: return x > 0 ? x : 0.01 * x;
+    case NEO_ACT_GELU_TANH: return x / (1 + exp(-2 * tanh_of(x)));
     }
     return NAN;
 }
@@ -35,6 +39,10 @@ static double ref_slope(neo_activation act, double x) {
     case NEO_ACT_HARDSWISH: return x <= -3 ? 0 : x < 3 ? x / 3 + 0.5 : 1;
     case NEO_ACT_SILU: return s * (1 + x * (1 - s));
     case NEO_ACT_LEAKY_RELU: return x > 0 ? 1 : 0.01;
+    case NEO_ACT_GELU_TANH: {
+        const double t = tanh(tanh_of(x));
+        return (1 + t) / 2 + x / 2 * (1 - t * t) * tanh_slope(x);
+    }
     }
     return NAN;
 }
@@ -53,9 +61,12 @@ static void values_and_slopes_equal_the_formulas(void) {
         for (int i = 0; i < N; i++) {
             double x = (double)z[i], v = ref_value(acts[a], x),
                    s = ref_slope(acts[a], x) * (double)dy[i];
-            if (!(fabs((double)y[i] - v) <= 1e-6 * fabs(v) + 1e-30))
+            /* what is rounded is the argument of an exponential */
+            const double far = acts[a] == NEO_ACT_GELU_TANH ? 3e-7 * fabs(tanh_of(x)) : 0;
+            if (!(fabs((double)y[i] - v) <= (1e-6 + far) * fabs(v) + 1e-30))
                 FAIL("%s(%g) = %g, not %g", names[a], x, (double)y[i], v);
-            if (!(fabs((double)dz[i] - s) <= 1e-6))
+            /* 1 - the sigmoid, times up to 35 */
+            if (!(fabs((double)dz[i] - s) <= (acts[a] == NEO_ACT_GELU_TANH ? 3e-6 : 1e-6)))
                 FAIL("%s'(%g) dy = %g, not %g", names[a], x, (double)dz[i], s);
         }
     }
@@ -84,6 +95,7 @@ static void extreme_arguments(void) {
         if (a == 4) CHECK(isinf(y[0]) && dz[0] == 1 && dz[1] == 0);
         if (a == 5 || a == 6) CHECK(dz[0] == 1 && dz[1] == 0);
         if (a == 6) CHECK(isinf(y[0]) && y[4] == 0);
+        if (a == 8) CHECK(isinf(y[0]) && y[3] == z[3] && y[4] == 0 && dz[0] == 1 && dz[1] == 0);
         if (a == 7) CHECK(isinf(y[1]) && dz[0] == 1 && dz[1] == 0.01f && dz[7] == 0.01f);
     }
     neo_ctx_destroy(ctx);
@@ -236,6 +248,62 @@ static void refusals(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* neo_linear_act_...: the bits of a layer and its activation one after the other, of f32 and of
+   bf16, whose bias may be bf16. */
+static neo_tensor operand(neo_ctx *ctx, int narrow, float *x, uint16_t *half, int64_t rows,
+                          int64_t cols) {
+    test_fill(x, rows * cols);
+    if (narrow) {
+        neo_floats_encode(ctx, NEO_BF16, x, half, rows * cols);
+        neo_floats_decode(ctx, NEO_BF16, half, x, rows * cols);
+    }
+    return neo_tensor_2d(narrow ? (void *)half : x, narrow ? NEO_BF16 : NEO_F32, rows, cols);
+}
+static void a_layer_with_its_activation_is_both(void) {
+    enum { B = 9, IN = 24, OUT = 40, UP = 7, MOST = OUT * IN };
+    static float x[5][MOST], z[2][B * OUT], y[2][B * OUT], dz[2][B * OUT];
+    static uint16_t half[5][MOST];
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    const neo_tensor none = neo_tensor_none();
+    for (int k = 0; k < 2 * ACTS; k++) {
+        const int narrow = k % 2;
+        const neo_activation act = acts[k / 2];
+        const neo_tensor in = operand(ctx, narrow, x[0], half[0], B, IN),
+                         w = operand(ctx, narrow, x[1], half[1], OUT, IN),
+                         b = operand(ctx, narrow, x[2], half[2], 1, OUT),
+                         dy = operand(ctx, narrow, x[3], half[3], B, UP),
+                         up = operand(ctx, narrow, x[4], half[4], UP, OUT);
+        neo_tensor tz[2], ty[2], tdz[2], bias = neo_tensor_1d(b.data, b.dtype, OUT);
+        for (int i = 0; i < 2; i++) {
+            tz[i] = neo_tensor_2d(z[i], NEO_F32, B, OUT);
+            ty[i] = neo_tensor_2d(y[i], NEO_F32, B, OUT);
+            tdz[i] = neo_tensor_2d(dz[i], NEO_F32, B, OUT);
+        }
+        CHECK_OK(neo_linear_act_forward(ctx, in, w, bias, act, tz[0], ty[0]));
+        CHECK_OK(neo_linear_forward(ctx, in, w, neo_tensor_1d(x[2], NEO_F32, OUT), NEO_ACT_NONE,
+                                    tz[1]));
+        CHECK_OK(neo_activation_forward(ctx, act, tz[1], ty[1]));
+        CHECK_BITS(z[0], z[1], sizeof z[0]);
+        CHECK_BITS(y[0], y[1], sizeof y[0]);
+        const neo_status status = neo_linear_act_backward(ctx, dy, up, act, tz[0], tdz[0]);
+        if (act < NEO_ACT_GELU || act == NEO_ACT_LEAKY_RELU) {
+            CHECK_ERR(status, NEO_ERR_ARG, "is not of z, but of y");
+            continue;
+        }
+        CHECK_OK(status);
+        neo_tensor like = neo_tensor_2d(narrow ? (void *)half[1] : x[1], w.dtype, B, OUT);
+        CHECK_OK(neo_linear_backward(ctx, NULL, like, up, dy, tdz[1], none, none));
+        CHECK_OK(neo_activation_backward(ctx, act, tz[1], none, tdz[1], tdz[1]));
+        CHECK_BITS(dz[0], dz[1], sizeof dz[0]);
+    }
+    CHECK_ERR(neo_linear_act_forward(ctx, neo_tensor_2d(x[0], NEO_F32, B, IN),
+                                     neo_tensor_2d(x[1], NEO_F32, OUT, IN), none, NEO_ACT_GELU,
+                                     neo_tensor_2d(z[0], NEO_F32, B, OUT),
+                                     neo_tensor_2d(z[0], NEO_F32, B, OUT)),
+              NEO_ERR_ARG, "z overlaps y in memory");
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(values_and_slopes_equal_the_formulas);
     RUN(extreme_arguments);
@@ -243,5 +311,6 @@ int main(void) {
     RUN(edges_keep_their_neighbours);
     RUN(gradients_pass_the_check_and_wrong_ones_do_not);
     RUN(refusals);
+    RUN(a_layer_with_its_activation_is_both);
     return test_end("core/activation");
 }

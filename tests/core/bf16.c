@@ -303,7 +303,7 @@ static void layers(void) {
         for (int batch = 0; batch < 300; batch = batch ? 7 * batch : 3)
             linear(batch, i ? V : 1, batch & 1 ? NEO_F32 : NEO_BF16);
     neo_ctx *plain[2] = {test_ctx(1, NEO_ISA_SCALAR, 1), test_ctx(2, NEO_ISA_SCALAR, V)};
-    for (int act = NEO_ACT_RELU; act <= NEO_ACT_LEAKY_RELU; act++)
+    for (int act = NEO_ACT_RELU; act <= NEO_ACT_GELU_TANH; act++)
         for (int i = 0; i < 2; i++) {
             const neo_activation last = act % 2 ? NEO_ACT_NONE : (neo_activation)act;
             const int64_t count = mlp(plain[i], NEO_BF16, (neo_activation)act, last, want);

@@ -381,7 +381,7 @@ static void activations(void) {
     static float a[M * K], b[N * K], bias[N], z[M * N], want[M * N], c[M * N];
     test_fill(a, M * K), test_fill(b, N * K), test_fill(bias, N);
     for (int i = 0; i < all_count; i++)
-        for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
+        for (int act = NEO_ACT_NONE; act <= NEO_ACT_GELU_TANH; act++)
             for (int n = 1; n <= N; n += N - 1) {
                 neo_gemm_desc desc;
                 memset(&desc, 0, sizeof desc);

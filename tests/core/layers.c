@@ -122,7 +122,7 @@ static void linear_forward_bits(void) {
     static const int64_t shapes[][3] = {{1, 1, 1},     {29, 13, 33}, {130, 64, 1},
                                         {70, 520, 40}, {0, 3, 4},    {5, 7, 100}};
     for (int s = 0; s < 6; s++)
-        for (int act = 0; act <= NEO_ACT_LEAKY_RELU; act++) {
+        for (int act = 0; act <= NEO_ACT_GELU_TANH; act++) {
             int64_t batch = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
             box x = box_make(batch, in, 2), w = box_make(out, in, 1), b = box_make(1, out, 0),
                 y = box_make(batch, out, 3);
@@ -451,7 +451,7 @@ static void mlp_deferred(void) {
 }
 
 static void mlp_memory(void) {
-    for (int act = 0; act <= NEO_ACT_LEAKY_RELU; act++)
+    for (int act = 0; act <= NEO_ACT_GELU_TANH; act++)
         for (int widths = 2; widths <= 4; widths++) {
             neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 8);
             neo_params *params = NULL;
@@ -518,7 +518,7 @@ static void mlp_by_layers(neo_ctx *ctx, neo_params *params, const neo_mlp_desc *
 }
 static void mlp_against_layers(void) {
     contexts_make(3);
-    for (int k = 0; k <= 2 * NEO_ACT_LEAKY_RELU + 1; k++) {
+    for (int k = 0; k <= 2 * NEO_ACT_GELU_TANH + 1; k++) {
         const int act = k / 2;
         neo_mlp_desc d = mlp_desc((neo_activation)act, (neo_activation)((act * 5 + 1) % 6));
         d.dropout = k % 2 ? 0.3f : 0;

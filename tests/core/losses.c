@@ -234,6 +234,51 @@ static void same_bits_for_every_cut(void) {
     }
 }
 
+/* A gradient of bf16, its rows apart: that of f32, converted, on every instruction set; the gaps
+   stay, and the logits. */
+static void narrow_gradients_are_the_wide_ones_rounded(void) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    static const int64_t widths[] = {1, 2, 17, 256, 257, 700};
+    enum { ROWS = 9, APART = 704 };
+    for (int c = 0; c < 4 * 6; c++) {
+        const int64_t width = widths[c / 4];
+        if (!neo_isa_available(isas[c % 4])) continue;
+        neo_ctx *ctx = test_ctx(2, isas[c % 4], 1);
+        batch b = make(CROSS_ENTROPY, ROWS, width);
+        uint16_t *got = malloc(ROWS * APART * sizeof *got), *want = malloc(700 * sizeof *want);
+        float *x = malloc((size_t)(ROWS * width) * sizeof *x);
+        neo_loss_desc d = {.batch = 40, .scale = 1024,
+                           .weight = neo_tensor_1d(b.weight, NEO_F32, ROWS)};
+        double loss = 0, again = 1;
+        neo_tensor logit = neo_tensor_2d(b.x, NEO_F32, ROWS, width), narrow = logit;
+        neo_tensor label = neo_tensor_1d(b.label, NEO_I64, ROWS);
+        narrow.data = got, narrow.dtype = NEO_BF16, narrow.stride[0] = APART;
+        if (width > 2) b.x[0] = -INFINITY, b.label[0] = 1;
+        memcpy(x, b.x, (size_t)(ROWS * width) * sizeof *x);
+        memset(got, 0x5A, ROWS * APART * sizeof *got);
+        REQUIRE_OK(run(ctx, &b, &d, b.dx, &loss));
+        CHECK_OK(neo_cross_entropy(ctx, &d, logit, label, narrow, &again));
+        CHECK(loss == again);
+        CHECK_BITS(x, b.x, (size_t)(ROWS * width) * sizeof *x);
+        for (int64_t i = 0; i < ROWS; i++) {
+            neo_floats_encode(ctx, NEO_BF16, b.dx + i * width, want, width);
+            CHECK_BITS(got + i * APART, want, (size_t)width * sizeof *want);
+            for (int64_t j = width; j < APART; j++) CHECK_INT(got[i * APART + j], 0x5A5A);
+        }
+        narrow.data = b.x;
+        CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, narrow, NULL), NEO_ERR_ARG,
+                  "dlogit overlaps logit in memory");
+        narrow.data = got, narrow.shape[1]++;
+        CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, narrow, NULL), NEO_ERR_SHAPE,
+                  "dlogit is [9][");
+        free(got);
+        free(want);
+        free(x);
+        drop(&b);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 typedef struct problem {
     neo_ctx *ctx;
     const batch *b;
@@ -384,6 +429,7 @@ int main(void) {
     RUN(saturated_cases);
     RUN(infinite_logits);
     RUN(same_bits_for_every_cut);
+    RUN(narrow_gradients_are_the_wide_ones_rounded);
     RUN(gradients_pass_the_check);
     RUN(several_labels);
     RUN(refusals_write_nothing);

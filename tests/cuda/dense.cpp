@@ -386,7 +386,7 @@ static void test_blend(void) {
     }
 }
 static void test_activation(void) {
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_GELU_TANH; act++)
         for (int strided = 0; strided < 3; strided++) {
             const int64_t rows = 5, cols = 77, s = cols + (strided == 1 ? 3 : 0);
             skew = strided == 2 ? 4 : 0;
@@ -520,7 +520,7 @@ static void test_gemm(void) {
 static void test_gemm_finish(void) {
     static const int64_t sizes[][3] = {{7, 33, 12}, {70, 2, 5}, {65, 66, 20}};
     for (int i = 0; i < 3; i++)
-        for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
+        for (int act = NEO_ACT_NONE; act <= NEO_ACT_GELU_TANH; act++)
             for (int option = 0; option < 3; option++) {
                 const gemm_case t = {
                     sizes[i][0], sizes[i][1], sizes[i][2],         0,           1,          0.0f,
@@ -835,7 +835,7 @@ static uint16_t *halves(int64_t n, int kind) {
 }
 static void test_narrow_activation(void) {
     enum { N = 5 * 77 };
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_GELU_TANH; act++)
         for (int option = 0; option < 8; option++) {
             skew = option & 2 ? 4 : 0;
             NEO__ZERO(neo__activation_call, c);
@@ -857,7 +857,7 @@ static void test_narrow_activation(void) {
 /* What is checked: a product, which of c, y, z are bf16, numbers. */
 typedef struct narrow_case {
     gemm_case g;
-    int c, y, z, kind;
+    int c, y, z, kind, bias; /* bias: it is bf16 */
 } narrow_case;
 static neo_tensor either(int narrow, int64_t rows, int64_t cols, int64_t ld, int kind) {
     void *p = narrow ? (void *)halves(rows * ld, kind) : floats(rows * ld);
@@ -874,12 +874,14 @@ static void narrow_check(const narrow_case *n, double tolerance) {
     uint16_t *a = halves((t->trans_a ? t->k : t->m) * a_ld, n->kind);
     uint16_t *b = halves((t->trans_b ? t->n : t->k) * b_ld, n->kind);
     const neo_tensor none = neo_tensor_none(), c = either(n->c, t->m, t->n, c_ld, n->kind);
-    const float *bias = t->bias ? floats(t->n) : NULL;
+    const float *bias = !t->bias  ? NULL
+                        : n->bias ? (const float *)(const void *)halves(t->n, PLAIN)
+                                  : floats(t->n);
     const neo_tensor y = t->apart || t->backward ? either(n->y, t->m, t->n, c_ld, PLAIN) : none;
     const neo_tensor z = t->backward ? either(n->z, t->m, t->n, c_ld, PLAIN) : none;
     upload();
     NEO__ZERO(neo__gemm_call, g);
-    g.narrow = 1, g.narrow_c = n->c;
+    g.narrow = 1, g.narrow_c = n->c, g.narrow_bias = n->bias;
     g.m = t->m, g.n = t->n, g.k = t->k;
     g.a = (const float *)(const void *)a, g.b = (const float *)(const void *)b;
     g.a_row = t->trans_a ? 1 : a_ld, g.a_k = t->trans_a ? a_ld : 1;
@@ -917,10 +919,11 @@ static void test_narrow(void) {
                                        option / 6,
                                        0,
                                        0,
-                                       option / 3 % 2};
+                                       option / 3 % 2,
+                                       option / 2 % 2};
                 narrow_check(&n, 0.0);
             }
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_GELU_TANH; act++)
         for (int option = 0; option < 12; option++) {
             if (skipped(2)) continue;
             const narrow_case n = {{option % 2 ? 7 : 70, 33, 37, 0, 1, 0.0f, option % 3 < 2,
@@ -928,7 +931,8 @@ static void test_narrow(void) {
                                    option / 2 % 2,
                                    option / 3 % 2,
                                    option / 6,
-                                   PLAIN};
+                                   PLAIN,
+                                   option / 4 % 2};
             narrow_check(&n, 0.0);
         }
 }
@@ -1006,22 +1010,37 @@ static void test_narrow_blas(void) {
                                i & 1,
                                i >> 1 & 1,
                                i >> 2 & 1,
-                               PLAIN};
+                               PLAIN,
+                               i / 3 % 2};
         narrow_check(&n, 1e-5);
     }
     for (int i = 0; i < 24; i++) { /* four columns at a time */
         const narrow_case n = {{64 + i % 5, 68, 70, 0, 1, i % 2 ? 0.5f : 0.0f, i % 3 > 0,
-                                i / 3 % 2 * 2, (neo_activation)(i % 8), i % 3 == 0, i % 3 == 1},
+                                i / 3 % 2 * 2, (neo_activation)(i % 9), i % 3 == 0, i % 3 == 1},
                                i & 1,
                                i >> 1 & 1,
                                i >> 2 & 1,
-                               PLAIN};
+                               PLAIN,
+                               i / 2 % 2};
         narrow_check(&n, 1e-5);
     }
     for (int i = 0; i < 8; i++) {
         const narrow_case n = {{i == 7 ? 400 : 64 + i, 66 + i % 3, 70, i & 1, i >> 1 & 1,
-                                i > 5 ? 0.5f : 0.0f, 0, i % 3, NEO_ACT_NONE, 0, 0}, 1, 0, 0, PLAIN};
+                                i > 5 ? 0.5f : 0.0f, 0, i % 3, NEO_ACT_NONE, 0, 0}, 1, 0, 0, PLAIN,
+                               0};
         narrow_check(&n, 1e-5);
+    }
+    /* GELU by tanh beside its z, or the gradient times its slope there: one launch where all is
+       bf16 and z in steps of 16 bytes; else by the work memory. */
+    for (int i = 0; i < 24; i++) {
+        const int back = i & 1, bias = i >> 1 & 1, pad = i % 3 ? 0 : 4, odd = i % 8 == 7;
+        const int z = i % 12 != 10, launches = z && !odd ? 1 : 2;
+        const narrow_case n = {{64 + i, odd ? 68 : 72, 64, 0, back, 0.0f, bias && !back, pad,
+                                NEO_ACT_GELU_TANH, back, !back}, back || z, !back || z, z, PLAIN,
+                               bias};
+        const uint64_t before = neo_cuda_get_stats(gpu).launches;
+        narrow_check(&n, 1e-5);
+        CHECK_INT(neo_cuda_get_stats(gpu).launches - before, launches);
     }
     for (int l = 0; l < LEAF_CASES; l++)
         narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 3, 1e-5);
@@ -1327,7 +1346,9 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
                        double tolerance) {
     const int in_place = option == 2, has_dx = option != 1;
     float *x = floats(rows * width), *y = floats(rows * width), *weight = floats(rows);
-    float *dx = in_place ? x : floats(rows * width);
+    const int narrow = kind == NEO__LOSS_CROSS_ENTROPY && option >= 5; /* 6: rows apart, odd */
+    const int64_t apart = option == 6 ? width + 3 - width % 2 : width;
+    float *dx = in_place ? x : narrow ? (float *)make(rows * apart, 2) : floats(rows * width);
     int64_t *label = (int64_t *)make(rows, 8);
     for (int64_t i = 0; i < rows; i++) label[i] = (int64_t)(test_random() % (uint32_t)width);
     for (int64_t i = 0; i < rows * width; i++) {
@@ -1354,7 +1375,8 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
     neo_tensor dt = flat ? column(dx, rows) : neo_tensor_2d(dx, NEO_F32, rows, width);
     if (!has_dx) dt = neo_tensor_none();
     const neo_tensor entropy_x = neo_tensor_2d(x, NEO_F32, rows, width);
-    neo_tensor entropy_dx = neo_tensor_2d(dx, NEO_F32, rows, width);
+    neo_tensor entropy_dx = neo_tensor_2d(dx, narrow ? NEO_BF16 : NEO_F32, rows, width);
+    entropy_dx.stride[0] = apart;
     if (!has_dx) entropy_dx = neo_tensor_none();
     switch (kind) {
     case NEO__LOSS_BCE_LOGITS: CHECK_OK(neo_bce_with_logits(cpu, &desc, xt, yt, dt, &loss)); break;
@@ -1373,6 +1395,7 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
     c.label = kind == NEO__LOSS_CROSS_ENTROPY ? there(label) : NULL;
     c.dx = has_dx ? there(dx) : NULL;
     c.rows = rows, c.width = width;
+    c.narrow_dx = narrow, c.dx_row = apart;
     const int64_t divisor = kind == NEO__LOSS_MSE ? width : 1;
     c.g = (float)((kind == NEO__LOSS_MSE ? 2.0 : 1.0) / ((double)(rows + 3) * (double)divisor));
     CHECK_OK(gpu->loss(gpu, &c));
@@ -1391,9 +1414,10 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
 static void test_losses_wide(void) {
     neo_device *exact = gpu;
     gpu = device_make(0);
-    for (int option = 0; option < 5; option++)
-        for (int w = 0; w < 3; w++)
-            loss_check(NEO__LOSS_CROSS_ENTROPY, 1 + 2 * option, 1023 + 1100 * w, option, 1e-6);
+    for (int option = 0; option < 7; option++)
+        for (int w = 0; w < 4; w++)
+            loss_check(NEO__LOSS_CROSS_ENTROPY, 1 + 2 * option,
+                       w == 3 ? 2050 : 1023 + 1100 * w, option, 1e-6);
     neo_cuda_device_destroy(gpu);
     gpu = exact;
 }
@@ -1401,7 +1425,8 @@ static void test_losses(void) {
     static const int64_t rows[] = {0, 1, 7, 16, 100, 700}, widths[] = {2, 17, 300};
     for (int kind = NEO__LOSS_BCE_LOGITS; kind <= NEO__LOSS_CROSS_ENTROPY; kind++)
         for (int i = 0; i < 6; i++)
-            for (int option = 0; option < 4; option++) {
+            for (int option = 0; option < 7; option++) {
+                if (option == 4 || (option > 4 && kind != NEO__LOSS_CROSS_ENTROPY)) continue;
                 loss_check((neo__loss_kind)kind, rows[i], 1, option, 0);
                 if (kind >= NEO__LOSS_MSE && i < 5)
                     for (int w = 0; w < 3; w++)

@@ -87,12 +87,22 @@ END
     same "gpt of bf16: one rank and 3, without --exact" "$narrow" "$(digest $run --ranks 3)"
     differ "gpt of bf16: with --exact and without" "$narrow" "$(digest $run --exact)"
     same "gpt of bf16: with a graph and without" "$narrow" "$(digest $run --graph off)"
+    # GELU by tanh in the products: other bits than after them, the same from one run to another.
+    gelu=$(digest $run --gelu tanh)
+    same "gpt of bf16, GELU by tanh: one rank and 3" "$gelu" "$(digest $run --gelu tanh --ranks 3)"
+    same "gpt of bf16, GELU by tanh: with a graph and without" "$gelu" \
+        "$(digest $run --gelu tanh --graph off)"
+    same "gpt of bf16, GELU by tanh, recomputed" "$gelu" "$(digest $run --gelu tanh --recompute)"
+    differ "gpt of bf16: GELU by tanh and by erf" "$gelu" "$narrow"
+    agree "$B/tests/emulated_gpt" $model --products bf16 --gelu tanh
     wide=$(digest "$B/tests/emulated_gpt" $model --device cuda)
-    if [ -n "$narrow" ] && printf '%s\n%s\n' "$narrow" "$wide" | awk '
-        / loss / { n++; if (n == 1) x = $NF; else d = $NF - x }
-        END { exit !(n == 2 && d < 0.003 && d > -0.003) }'; then pass; else
-        fail "gpt of bf16 and of f32: '$narrow' and '$wide'"
-    fi
+    for other in "$narrow" "$gelu"; do
+        if [ -n "$other" ] && printf '%s\n%s\n' "$other" "$wide" | awk '
+            / loss / { n++; if (n == 1) x = $NF; else d = $NF - x }
+            END { exit !(n == 2 && d < 0.003 && d > -0.003) }'; then pass; else
+            fail "gpt of bf16 and of f32: '$other' and '$wide'"
+        fi
+    done
     for graph in on off; do # the loss of a batch is seen when the next one has been launched
         refused "a loss that is no number, graph $graph" "step 3: the loss is nan" \
             "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 8 --bottom 13-24-8 \

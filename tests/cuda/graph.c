@@ -355,6 +355,72 @@ static void test_embedding_error(void) {
     free_trainer(&t);
 }
 
+/* The last kernel of a call finds its errors and leaves its answer, and what it counted in is zeros
+   for the next: launches of calls that answer, again and again, and the CPU's bits. */
+static void test_ends(void) {
+    enum { IDS = 70, ROWS_OF = 40, COLS = 12, ANSWERING = 4 };
+    static const int nodes[ANSWERING] = {1, 4, 1, 2}; /* ids, sort, firsts, sums; norm, step */
+    neo_tensor t[2][5];
+    int64_t ids[IDS];
+    float x[IDS * COLS];
+    Trainer trainer[2];
+    double loss[2] = {0.0, 0.0};
+    test_seed = 29;
+    for (int i = 0; i < IDS; i++) ids[i] = (int64_t)(test_random() % COLS);
+    for (int i = 0; i < IDS * COLS; i++) x[i] = test_uniform() - 0.5f;
+    for (int i = 0; i < 2; i++) {
+        const int64_t wide[2] = {IDS, COLS}, table[2] = {ROWS_OF, COLS};
+        make_trainer(&trainer[i], i ? gpu : NULL, 4, 0.5f, i ? 0 : -1);
+        for (int k = 0; k < 5; k++) {
+            neo_tensor host = neo_tensor_none();
+            REQUIRE_OK(neo_tensor_alloc(trainer[i].ctx, k == 0   ? NEO_I64
+                                                        : k == 4 ? NEO_BF16
+                                                                 : NEO_F32,
+                                        k ? 2 : 1, k == 1 ? table : wide, &t[i][k]));
+            host = t[i][k], host.place = NEO_HOST, host.data = k ? (void *)x : (void *)ids;
+            if (k < 4) CHECK_OK(neo_tensor_copy(trainer[i].ctx, host, t[i][k]));
+            else CHECK_OK(neo_tensor_zero(trainer[i].ctx, t[i][k]));
+        }
+    }
+    const neo_leaves all = {IDS, 0, 4, 0};
+    for (int n = 0; n < 3 * ANSWERING; n++) {
+        const uint64_t before = neo_cuda_graph_get_stats(trainer[1].graph).nodes;
+        emu_set_order((uint64_t)n);
+        for (int i = 0; i < 2; i++) {
+            neo_ctx *ctx = trainer[i].ctx;
+            neo_tensor *v = t[i];
+            if (i) CHECK_OK(neo_cuda_graph_begin(trainer[i].graph));
+            switch (n % ANSWERING) {
+            case 0: CHECK_OK(neo_embedding_forward(ctx, v[0], v[1], v[2])); break;
+            case 1: CHECK_OK(neo_embedding_backward(ctx, &all, v[0], v[2], v[1], n % 2)); break;
+            case 2:
+                CHECK_OK(neo_cross_entropy(ctx, NULL, v[3], v[0], v[n < ANSWERING ? 4 : 2],
+                                           &loss[i]));
+                break;
+            default: CHECK_OK(neo_optim_step(trainer[i].m.optim, 0.01f));
+            }
+            if (i) CHECK_OK(neo_cuda_graph_end(trainer[i].graph));
+            if (i) CHECK_OK(neo_cuda_graph_wait(trainer[i].graph));
+        }
+        CHECK(loss[0] == loss[1]);
+        CHECK_INT(neo_cuda_graph_get_stats(trainer[1].graph).nodes - before, nodes[n % ANSWERING]);
+        for (int k = 1; k < 5; k++) {
+            static char got[2][IDS * COLS * 4];
+            for (int i = 0; i < 2; i++) {
+                neo_tensor host = t[i][k];
+                host.data = got[i], host.place = NEO_HOST;
+                CHECK_OK(neo_tensor_copy(trainer[i].ctx, t[i][k], host));
+            }
+            CHECK(memcmp(got[0], got[1], neo_tensor_bytes(t[0][k])) == 0);
+        }
+        CHECK(neo_state_digest(trainer[0].m.state) == neo_state_digest(trainer[1].m.state));
+    }
+    emu_set_order(0);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 5; k++) neo_tensor_free(trainer[i].ctx, &t[i][k]);
+        free_trainer(&trainer[i]);
+    }
+}
 /* What was recorded and left out leaves nothing behind: a step after one with an error, one of a
    graph that is destroyed while it records. The same calls without a graph then do what they do on
    the CPU, which never heard of that step. */
@@ -689,7 +755,7 @@ static void test_copies(void) {
 typedef enum Calls { SUM_NORM, NORM_SUM, NORM_IN_PLACE, GRADS, CONVERTS, CONVERT_TWICE, SUM_OTHER,
                      NORM_OVER_SUM, SUM_INTO_GRAD, SUM_NARROW, OTHER_NARROW,
                      BIAS_NORM, BIASES_NORM, BIAS_TWICE, BIAS_OF_DX, BIAS_INTO_GRAD, BIAS_SUM,
-                     BIAS_NARROW, BIAS_OVER_NARROW, CALLS } Calls;
+                     BIAS_NARROW, BIAS_OVER_NARROW, DX_NARROW, DX_OTHER, CALLS } Calls;
 enum { X, MORE, Y, DY, DX, SUM, WEIGHT, BIAS, DW, DB, STATS, LAYER, DLAYER, N0, N1, TENSORS };
 /* Sums of the columns of dz, a gradient of a layer's bias, go with the norm that follows: two at
    most, and where none writes what another reads or writes. */
@@ -732,6 +798,11 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
     case BIAS_SUM:
     case BIAS_NARROW:
     case BIAS_OVER_NARROW: return bias_calls(ctx, t, calls);
+    case DX_NARROW: /* dx in bf16, too; or another tensor */
+    case DX_OTHER:
+        MODEL_TRY(neo_layer_norm_backward(ctx, &all, t[X], t[WEIGHT], t[STATS], t[DY], t[DX], t[DW],
+                                          t[DB]));
+        return neo_tensor_convert(ctx, t[calls == DX_NARROW ? DX : DY], t[N1], NULL);
     case SUM_OTHER:
     case SUM_NORM:
         MODEL_TRY(neo_add(ctx, t[X], t[MORE]));
@@ -778,7 +849,8 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
 /* Rows of 512 columns are kept in registers; then there is no layer. */
 static void joined_check(int cols) {
     enum { ROWS_IN = 70, COLS = 512 }; /* of 16 leaves some have 4 rows, some 5 */
-    static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2, 2, 2, 1, 2, 1, 2, 2, 2, 2, 2, 1, 2};
+    static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2, 2, 2, 1, 2,
+                                     1, 2, 2, 2, 2, 2, 1, 2, 1, 2};
     static float x[ROWS_IN * COLS], got[2][ROWS_IN * COLS];
     Trainer t[2];
     neo_tensor tensor[2][TENSORS];
@@ -960,6 +1032,7 @@ int main(void) {
     RUN(test_norm_error);
     RUN(test_wrong_data);
     RUN(test_embedding_error);
+    RUN(test_ends);
     RUN(test_left_out);
     RUN(test_error_in_free);
     RUN(test_full);

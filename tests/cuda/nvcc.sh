@@ -63,7 +63,7 @@ if have "$NVCC"; then
     # cut_kernel (calls of functions save registers, and nobody waits for it), updates of rows (some
     # words, read again once in a window of 32 records), attention of f32 and exact products by
     # tiles of 128 x 128 (some words).
-    spills='cub|cut_kernel|update_kernel|plain_kernel|attention'
+    spills='cub|cut_kernel|update_kernel|plain_kernel|attention_(back_)?kernel'
     spills="$spills|gemm_kernel.*Li128ELi128E"
     over=$(awk -v limits='cub=255 part_sums=255 update_kernelI[jm]Li32ELi[248]=255 attention=255
             interact=168 .=128' \

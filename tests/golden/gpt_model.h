@@ -50,7 +50,11 @@ typedef struct gpt {
     neo_tensor dgelu;     /* [rows][4 width] */
     neo_tensor place;     /* i32 [rows]: 0 .. length - 1 for each sequence */
     int64_t rows;         /* of the last forward */
+    int by_tanh; /* GELU is, set after gpt_create */
 } gpt;
+static inline neo_activation gpt_gelu(const gpt *m) {
+    return m->by_tanh ? NEO_ACT_GELU_TANH : NEO_ACT_GELU;
+}
 
 #define GPT_TRY(call)                                                                              \
     do {                                                                                           \
@@ -188,7 +192,7 @@ static neo_status gpt_block_forward(gpt *m, gpt_block *b, neo_tensor out) {
 
     GPT_TRY(gpt_norm_forward(m, &b->norm_2, b->middle, b->n2));
     GPT_TRY(gpt_linear_forward(m, &b->expand, b->n2, b->z));
-    GPT_TRY(neo_activation_forward(m->ctx, NEO_ACT_GELU, gpt_rows(m, b->z), gpt_rows(m, b->gelu)));
+    GPT_TRY(neo_activation_forward(m->ctx, gpt_gelu(m), gpt_rows(m, b->z), gpt_rows(m, b->gelu)));
     GPT_TRY(gpt_linear_forward(m, &b->contract, b->gelu, out));
     return neo_add(m->ctx, gpt_rows(m, out), gpt_rows(m, b->middle));
 }
@@ -234,7 +238,7 @@ static neo_status gpt_block_backward(gpt *m, const neo_leaves *leaves, gpt_block
     const neo_attention_desc attention = gpt_attention(m);
     neo_tensor dz = gpt_rows(m, m->dgelu);
     GPT_TRY(gpt_linear_backward(m, leaves, &b->contract, b->gelu, m->dx, m->dgelu));
-    GPT_TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, gpt_rows(m, b->z), neo_tensor_none(), dz,
+    GPT_TRY(neo_activation_backward(m->ctx, gpt_gelu(m), gpt_rows(m, b->z), neo_tensor_none(), dz,
                                     dz));
     GPT_TRY(gpt_linear_backward(m, leaves, &b->expand, b->n2, m->dgelu, m->dn));
     GPT_TRY(gpt_norm_backward(m, leaves, &b->norm_2, b->middle, m->dn));

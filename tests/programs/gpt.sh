@@ -255,6 +255,9 @@ same "nothing there yet" "$(on 3 --checkpoint "$W/ckpt/new" --resume)" "$base"
 refused "another run's checkpoint" 'holds step 3 of an earlier run' $small --checkpoint "$W/ckpt/a"
 refused "another number of leaves" "repro_shards is '8' there, '4' here" $small --repro-shards 4 \
     --ranks 2 --checkpoint "$W/ckpt/a" --resume
+gpt $small --gelu tanh --steps 1 --checkpoint "$W/ckpt/tanh"
+refused "another GELU" "gelu is 'tanh' there, not defined here" $small --checkpoint "$W/ckpt/tanh" \
+    --resume
 refused "other micro-batches" 'micro_batches' $small --repro-shards 8 --accumulate 2 \
     --checkpoint "$W/ckpt/a" --resume
 refused "another text" "text is '60000 characters" --data README.md $model --repro-shards 8 \

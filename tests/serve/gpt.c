@@ -12,6 +12,7 @@ static const char BYTES[] = "[10, 97, 98, 99, 100, 101, 102, 103, 32, 255, 34]";
 static int64_t ids[LENGTH];
 static float want[LENGTH][VOCABULARY];
 static char dir[256];
+static int by_tanh; /* GELU of what save() makes */
 
 /* Bytes that an allocator has handed out. */
 static size_t taken;
@@ -52,6 +53,7 @@ static void save(const char *name, const char *weights_dtype, const char *bytes)
     REQUIRE_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 1, .seed = 5}, &ctx));
     REQUIRE_OK(neo_params_create(ctx, &params));
     REQUIRE_OK(gpt_create(ctx, params, &d, &m));
+    m.by_tanh = by_tanh;
     for (int i = 0; i < neo_params_count(params); i++) { /* no bias of 0, no weights too near 0 */
         const neo_param *p = neo_params_at(params, i);
         float *x = p->value.data;
@@ -63,8 +65,9 @@ static void save(const char *name, const char *weights_dtype, const char *bytes)
     snprintf(dir, sizeof dir, "%s/tmp/serve_gpt_%s", build, name);
     snprintf(text, sizeof text,
              "{\"neo_model\": 1, \"model\": \"gpt\", \"layers\": %d, \"heads\": %d, \"width\": %d, "
-             "\"context\": %d, \"dtype\": \"f32\", \"weights_dtype\": \"%s\", \"bytes\": %s}",
-             (int)LAYERS, (int)HEADS, (int)WIDTH, (int)LENGTH, weights_dtype, bytes);
+             "\"context\": %d, \"dtype\": \"f32\", \"weights_dtype\": \"%s\", %s\"bytes\": %s}",
+             (int)LAYERS, (int)HEADS, (int)WIDTH, (int)LENGTH, weights_dtype,
+             by_tanh ? "\"gelu\": \"tanh\", " : "", bytes);
     REQUIRE_OK(neo_state_create(ctx, &state));
     REQUIRE_OK(neo_state_add_params(state, params));
     REQUIRE_OK(neo_save(ctx, &(neo_save_desc){.dir = dir, .step = 3, .model = text}, state));
@@ -106,8 +109,10 @@ static void check(const neo_model *model, int threads, int64_t chunk, int64_t pi
 }
 static void logits_are_those_of_training(void) {
     static const char *const weights[] = {"f32", "bf16"};
-    for (int w = 0; w < 2; w++) {
-        save(weights[w], weights[w], BYTES);
+    for (int w = 0; w < 3; w++) {
+        by_tanh = w == 2;
+        save(by_tanh ? "tanh" : weights[w], weights[w % 2], BYTES);
+        by_tanh = 0;
         for (int isa = 0; isa < 2; isa++) {
             neo_model *model = load(1 + isa, isa ? NEO_ISA_SCALAR : NEO_ISA_BEST);
             check(model, 1, 0, 1);

@@ -24,8 +24,8 @@ typedef struct block {
 } block;
 
 /* Activations of a block: what its backward needs of its forward, besides its input. Of --products
-   bf16, n1, n2 and gelu are bf16, as products alone read them; on a GPU without --exact, y too, and
-   the gradients dgelu, dqkv and of y. */
+   bf16, n1, n2 and gelu are bf16, as products alone read them; on a GPU without --exact, y too, the
+   gradients dgelu, dqkv and of y, and z where products compute GELU and its slope. */
 typedef struct inside {
     neo_tensor stats_1, n1; /* [rows][2], [rows][width]      norm_1(x) */
     neo_tensor qkv;         /* [rows][3 width]               qkv(n1) */
@@ -39,6 +39,7 @@ typedef struct model {
     neo_ctx *ctx;
     int64_t layers, heads, width, context, vocabulary;
     int products_bf16;                   /* linear layers multiply bf16 */
+    neo_activation gelu;                 /* or GELU_TANH */
     int recompute;                       /* blocks share one `inside`, and compute it twice */
     int weights_kept;                    /* bf16 copies of all weights, from forward to backward */
     int weights_first;                   /* these are made before the first block */
@@ -49,7 +50,7 @@ typedef struct model {
     inside inside[MAX_LAYERS];
     neo_tensor x[MAX_LAYERS + 1];        /* [rows][width]: inputs of blocks, the last output */
     neo_tensor stats, n;                 /* [rows][2], [rows][width]: the last norm */
-    neo_tensor logits;                   /* [rows][vocabulary], then their gradient */
+    neo_tensor logits;                   /* [rows][vocabulary], then their gradient: see slopes */
     neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
     neo_tensor narrow[3];                /* bf16 copies of x, of a block's weights or the head's,
                                             or of all, the head's first; and of a gradient */
@@ -82,6 +83,15 @@ static neo_status add_linear(neo_params *params, const char *prefix, int64_t in,
 /* Copies of weights begin at multiples of 16 bytes. */
 static int64_t copy_room(const neo_param *w) { return (neo_tensor_count(w->value) + 7) / 8 * 8; }
 static int64_t behind(const linear *l) { return l->at + copy_room(l->w); }
+static neo_dtype operand_dtype(const model *m) { return m->products_bf16 ? NEO_BF16 : NEO_F32; }
+/* Of what a product and another operation share. */
+static neo_dtype shared_dtype(const model *m) {
+    return m->products_bf16 ? neo_attention_dtype(m->ctx, m->width / m->heads) : NEO_F32;
+}
+/* Products compute GELU: by tanh, as cuBLASLt has it. Their bias is of bf16, behind the weight. */
+static int gelu_fused(const model *m) {
+    return m->gelu == NEO_ACT_GELU_TANH && shared_dtype(m) == NEO_BF16 && m->width % 8 == 0;
+}
 static neo_status add_block(model *m, int i) {
     block *b = &m->block[i];
     const int64_t w = m->width;
@@ -99,7 +109,7 @@ static neo_status add_block(model *m, int i) {
     if (m->weights_kept)
         b->qkv.at = i ? behind(&m->block[i - 1].contract) : copy_room(m->tokens);
     b->project.at = behind(&b->qkv), b->expand.at = behind(&b->project);
-    b->contract.at = behind(&b->expand);
+    b->contract.at = behind(&b->expand) + (gelu_fused(m) ? copy_room(b->expand.b) : 0);
     return NEO_OK;
 }
 
@@ -116,11 +126,6 @@ static neo_status add_buffers(model *m, const buffer *list, size_t count) {
     }
     return NEO_OK;
 }
-static neo_dtype operand_dtype(const model *m) { return m->products_bf16 ? NEO_BF16 : NEO_F32; }
-/* Of what a product and another operation share. */
-static neo_dtype shared_dtype(const model *m) {
-    return m->products_bf16 ? neo_attention_dtype(m->ctx, m->width / m->heads) : NEO_F32;
-}
 static neo_status add_inside(model *m, inside *a, int64_t rows) {
     const int64_t w = m->width;
     const neo_dtype x = operand_dtype(m);
@@ -129,7 +134,7 @@ static neo_status add_inside(model *m, inside *a, int64_t rows) {
         {&a->qkv, NEO_F32, rows, 3 * w},      {&a->y, shared_dtype(m), rows, w},
         {&a->lse, NEO_F32, rows, m->heads},   {&a->middle, NEO_F32, rows, w},
         {&a->stats_2, NEO_F32, rows, 2},      {&a->n2, x, rows, w},
-        {&a->z, NEO_F32, rows, 4 * w},        {&a->gelu, x, rows, 4 * w}};
+        {&a->z, gelu_fused(m) ? NEO_BF16 : NEO_F32, rows, 4 * w}, {&a->gelu, x, rows, 4 * w}};
     return add_buffers(m, list, sizeof list / sizeof *list);
 }
 /* The rows of a gradient in bf16 begin at multiples of 16 bytes, which a GPU's products want: a
@@ -249,6 +254,11 @@ static neo_status residual_gradient(const model *m, int turn, neo_tensor *dx) {
         narrow.data = (uint16_t *)narrow.data + dx->shape[0] * narrow.stride[0];
     return narrowed(m, dx, narrow);
 }
+/* The gradient of logits, as products take it; of f32 in place. */
+static neo_tensor slopes(const model *m) {
+    const neo_tensor logits = used(m, m->logits);
+    return m->products_bf16 ? narrow_place(m, 2, &logits) : logits;
+}
 static neo_status product_forward(const model *m, neo_tensor x, neo_tensor w, neo_tensor bias,
                                   neo_tensor y) {
     TRY(operand(m, 0, &x));
@@ -271,6 +281,12 @@ static neo_tensor weight_of(const model *m, const linear *l) {
     narrow.data = (uint16_t *)narrow.data + l->at;
     return narrow;
 }
+static neo_tensor expand_bias(const model *m, const linear *l) {
+    neo_tensor narrow = m->narrow[1];
+    narrow.data = (uint16_t *)narrow.data + behind(l);
+    narrow.ndim = 1, narrow.shape[0] = neo_tensor_count(l->b->value), narrow.stride[0] = 1;
+    return narrow;
+}
 static neo_status take_head(const model *m, neo_tensor *w) {
     *w = m->tokens->value;
     return operand(m, 1, w);
@@ -281,7 +297,8 @@ static neo_status take_weights(const model *m, const block *b) {
         const neo_tensor from = all[i]->w->value, to = weight_of(m, all[i]);
         if (to.data != from.data) TRY(neo_tensor_convert(m->ctx, from, to, NULL));
     }
-    return NEO_OK;
+    if (!gelu_fused(m)) return NEO_OK;
+    return neo_tensor_convert(m->ctx, b->expand.b->value, expand_bias(m, &b->expand), NULL);
 }
 static neo_status linear_forward(const model *m, const linear *l, neo_tensor x, neo_tensor y) {
     return product_forward(m, used(m, x), weight_of(m, l), l->b->value, used(m, y));
@@ -307,6 +324,31 @@ static neo_status bias_backward(const model *m, const neo_leaves *part, const li
                             l->b->grad);
 }
 
+/* gelu = GELU(expand(n2)), and back: *dz is the gradient of z, by that of contract's output. */
+static neo_status gelu_forward(const model *m, const linear *expand, const inside *a) {
+    const neo_tensor z = used(m, a->z), gelu = used(m, a->gelu);
+    if (gelu_fused(m))
+        return neo_linear_act_forward(m->ctx, used(m, a->n2), weight_of(m, expand),
+                                      expand_bias(m, expand), m->gelu, z, gelu);
+    TRY(linear_forward(m, expand, a->n2, a->z));
+    return neo_activation_forward(m->ctx, m->gelu, z, gelu);
+}
+static neo_status gelu_backward(const model *m, const neo_leaves *part, const linear *contract,
+                                const inside *a, neo_tensor dx, neo_tensor *dz) {
+    const neo_tensor dgelu = used(m, m->dgelu), none = neo_tensor_none(), z = used(m, a->z);
+    const neo_tensor narrow = narrow_place(m, 2, &dgelu);
+    *dz = dgelu;
+    if (gelu_fused(m)) {
+        const neo_tensor w = weight_of(m, contract);
+        TRY(neo_linear_act_backward(m->ctx, dx, w, m->gelu, z, dgelu));
+        return product_backward(m, part, used(m, a->gelu), w, dx, none, contract->w->grad, none);
+    }
+    if (m->products_bf16 && dgelu.dtype == NEO_F32 && neo_tensor_is_contiguous(narrow))
+        *dz = narrow; /* contiguous: not of an odd width */
+    TRY(linear_backward_but_bias(m, part, contract, a->gelu, dx, m->dgelu));
+    return neo_activation_backward(m->ctx, m->gelu, z, none, dgelu, *dz);
+}
+
 /* again: for the backward, which does not need the output. */
 static neo_status block_forward(const model *m, int i, int again) {
     const block *b = &m->block[i];
@@ -322,8 +364,7 @@ static neo_status block_forward(const model *m, int i, int again) {
     TRY(neo_add(m->ctx, used(m, a->middle), used(m, x)));
 
     TRY(norm_forward(m, &b->norm_2, a->middle, a->n2, a->stats_2));
-    TRY(linear_forward(m, &b->expand, a->n2, a->z));
-    TRY(neo_activation_forward(m->ctx, NEO_ACT_GELU, used(m, a->z), used(m, a->gelu)));
+    TRY(gelu_forward(m, &b->expand, a));
     if (again) return NEO_OK;
     TRY(linear_forward(m, &b->contract, a->gelu, out));
     return neo_add(m->ctx, used(m, out), used(m, a->middle));
@@ -333,16 +374,13 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
     const block *b = &m->block[i];
     const inside *a = inside_of(m, i);
     const neo_attention_desc attention = attention_of(m);
-    const neo_tensor dgelu = used(m, m->dgelu), dn = used(m, m->dn);
+    const neo_tensor dn = used(m, m->dn);
     const neo_tensor dy = shared_dtype(m) == NEO_BF16 ? narrow_place(m, 0, &dn) : dn;
-    neo_tensor dz = dgelu, dx, narrow = narrow_place(m, 2, &dgelu);
-    if (m->products_bf16 && dz.dtype == NEO_F32 && neo_tensor_is_contiguous(narrow))
-        dz = narrow; /* contiguous: not of an odd width */
+    neo_tensor dz, dx;
     /* At once: a GPU's kernel that summed it writes that copy, too. */
     TRY(residual_gradient(m, 0, &dx));
     if (!m->weights_kept) TRY(m->recompute ? block_forward(m, i, 1) : take_weights(m, b));
-    TRY(linear_backward_but_bias(m, part, &b->contract, a->gelu, dx, m->dgelu));
-    TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dgelu, dz));
+    TRY(gelu_backward(m, part, &b->contract, a, dx, &dz));
     TRY(linear_backward(m, part, &b->expand, a->n2, dz, m->dn));
     TRY(bias_backward(m, part, &b->contract, a->gelu, dx));
     TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2, m->dqkv));
@@ -374,13 +412,26 @@ static neo_status head_forward(const model *m) {
 static neo_status head_backward(const model *m, const neo_leaves *part) {
     neo_tensor w = m->tokens->value;
     if (m->weights_kept) w = narrow_place(m, 1, &w);
-    TRY(product_backward(m, part, used(m, m->n), w, used(m, m->logits),
-                         used(m, m->dn), m->tokens->grad, neo_tensor_none()));
+    TRY(product_backward(m, part, used(m, m->n), w, slopes(m), used(m, m->dn), m->tokens->grad,
+                         neo_tensor_none()));
     return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dn, m->dx);
 }
+/* Row t of each sequence adds to that of position t: of sequences as rows, a bias's gradient. */
+static neo_status positions_backward(const model *m, const neo_leaves *part) {
+    const neo_tensor none = neo_tensor_none();
+    const int64_t cols = m->context * m->width, count = m->rows / m->context;
+    neo_leaves sequences = *part;
+    neo_tensor dz = m->dx, grad = m->positions->grad, table = m->positions->value, column;
+    sequences.rows_per_sample = 1;
+    dz.shape[0] = count, dz.shape[1] = dz.stride[0] = cols;
+    grad.ndim = 1, grad.shape[0] = table.shape[0] = cols;
+    grad.stride[0] = table.shape[1] = table.stride[0] = 1;
+    column = neo_tensor_slice(dz, 1, 0, 1);
+    return neo_linear_backward(m->ctx, &sequences, column, table, dz, none, none, grad);
+}
 static neo_status embed_backward(const model *m, const neo_leaves *part) {
-    neo_tensor dx = used(m, m->dx), ids = used(m, m->ids), places = used(m, m->places);
-    TRY(neo_embedding_backward(m->ctx, part, places, dx, m->positions->grad, 0));
+    neo_tensor dx = used(m, m->dx), ids = used(m, m->ids);
+    TRY(positions_backward(m, part));
     return neo_embedding_backward(m->ctx, part, ids, dx, m->tokens->grad, 1);
 }
 

@@ -4,7 +4,7 @@
 #include "step.h"
 
 typedef struct options {
-    char *data, *valid, *preset, *shard, *accumulate_mode, *dtype, *products, *load, *prefix;
+    char *data, *valid, *preset, *shard, *accumulate_mode, *dtype, *products, *gelu, *load, *prefix;
     char *tokenizer, *prompt, *cluster;
     int64_t vocabulary, layers, heads, width, context, batch, accumulate, steps, warmup, seed;
     int64_t summary, patience, factor, slots, eval_every, sample, top_k, recompute, memory;
@@ -27,7 +27,7 @@ static const cli_option GPT_OPTIONS[] = {
              "50257"),
     CLI_TEXT("preset", preset, "NAME", NULL,
              "*gpt2-124m: GPT-2's smallest model, on --data of tokens, trained as llm.c does it, "
-             "but for the GELU, which is by erf, and weight decay, which is of all parameters"),
+             "but for weight decay, which is of all parameters"),
     CLI_COUNT("layers", layers, "N", "4", 1, MAX_LAYERS, "blocks"),
     CLI_COUNT("heads", heads, "N", "4", 1, 1024, "*of attention; divides the width"),
     CLI_COUNT("width", width, "N", "128", 1, 1e5, "of the embeddings"),
@@ -37,6 +37,9 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_TEXT("products", products, "T", "f32",
              "*numbers that linear layers, on a GPU attention too, multiply: f32 or bf16; sums "
              "and weights stay f32"),
+    CLI_TEXT("gelu", gelu, "F", "erf",
+             "*of blocks, by erf, or by tanh as GPT-2 has it: then a GPU with --products bf16 "
+             "computes it in its products"),
 
     CLI_GROUP("Optimizer (AdamW)"),
     CLI_COUNT("steps", steps, "N", "2000", 0, 1e9, "of the optimizer, in all runs"),
@@ -101,8 +104,8 @@ static const cli_option GPT_OPTIONS[] = {
 static const cli_preset GPT_PRESETS[] = {
     {"gpt2-124m",
      {"layers", "12", "heads", "12", "width", "768", "context", "1024", "batch", "64", "accumulate",
-      "8", "products", "bf16", "steps", "18865", "lr", "0.0006", "min-lr", "0", "warmup", "700",
-      "beta2", "0.95", NULL}},
+      "8", "products", "bf16", "gelu", "tanh", "steps", "18865", "lr", "0.0006", "min-lr", "0",
+      "warmup", "700", "beta2", "0.95", NULL}},
     {NULL, {NULL}},
 };
 static const cli_program GPT = {"gpt", "train a small GPT on a text, on one rank or many",
@@ -117,6 +120,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("accumulate-mode", o->accumulate_mode, "each", "end"));
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
     TRY(cli_check_either("products", o->products, "f32", "bf16"));
+    TRY(cli_check_either("gelu", o->gelu, "erf", "tanh"));
     TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     TRY(cli_check_saves(&o->saves));

@@ -83,6 +83,7 @@ static neo_status prepare(run *r) {
     m->vocabulary = r->text->vocabulary;
     m->recompute = (int)o->recompute;
     m->products_bf16 = strcmp(o->products, "bf16") == 0;
+    m->gelu = strcmp(o->gelu, "tanh") ? NEO_ACT_GELU : NEO_ACT_GELU_TANH;
     m->weights_kept = m->products_bf16 && !m->recompute && /* where they are whole all the time */
                       (r->me.ranks == 1 || r->desc.mode != NEO_FSDP_FULL);
     m->weights_first = m->weights_kept && (r->me.ranks == 1 || r->desc.mode == NEO_FSDP_DDP);
@@ -114,6 +115,7 @@ static neo_status create_state(run *r) {
         TRY(neo_state_define(r->state, numbers[i].key, words));
     }
     TRY(neo_state_define(r->state, "products", o->products));
+    if (strcmp(o->gelu, "erf")) TRY(neo_state_define(r->state, "gelu", o->gelu));
     TRY(cli_define_sums(r->state, &o->machine, r->me.ranks));
     snprintf(words, sizeof words, "%lld %s, CRC32C %08x", (long long)t->length,
              t->is_tokens ? "tokens" : "characters", (unsigned)t->checksum);
@@ -129,8 +131,9 @@ static char *describe_model(const run *r) {
     if (!text) return NULL;
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"gpt\", \"layers\": %lld, \"heads\": %lld, "
                     "\"width\": %lld, \"context\": %lld,\n \"dtype\": \"%s\", "
-                    "\"weights_dtype\": \"%s\",\n", (long long)o->layers, (long long)o->heads,
-                 (long long)o->width, (long long)o->context, o->products, o->dtype);
+                    "\"weights_dtype\": \"%s\"%s,\n", (long long)o->layers, (long long)o->heads,
+                 (long long)o->width, (long long)o->context, o->products, o->dtype,
+                 strcmp(o->gelu, "erf") ? ", \"gelu\": \"tanh\"" : "");
     if (r->text->is_tokens) {
         sprintf(p, " \"vocabulary\": %d}\n", r->text->vocabulary);
         return text;

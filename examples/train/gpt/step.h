@@ -113,7 +113,7 @@ static neo_status backward(trainer *t, const neo_leaves *part, int piece) {
     TRY(embed_backward(&t->m, part));
     return neo_fsdp_backward_end(t->fsdp, ROOT);
 }
-/* dlogits: in place of the logits, or none. positions: of all ranks and micro-batches. */
+/* dlogits: slopes(), or none. positions: of all ranks and micro-batches. */
 static neo_status loss(trainer *t, int64_t positions, neo_tensor dlogits) {
     neo_tensor logits = used(&t->m, t->m.logits), targets = used(&t->m, t->m.targets);
     neo_loss_desc d = {.batch = positions, .sum = &t->loss[t->turn]};
@@ -132,7 +132,7 @@ static neo_status train_piece(trainer *t, int64_t step, int64_t micro, int piece
     }
     TRY(send(m, count * m->context));
     TRY_SPAN(m->ctx, "forward", forward(t));
-    TRY(loss(t, t->batch * t->micro_batches * m->context, used(m, m->logits)));
+    TRY(loss(t, t->batch * t->micro_batches * m->context, slopes(m)));
     TRY_SPAN(m->ctx, "backward", backward(t, &part, piece));
     return NEO_OK;
 }

@@ -3026,13 +3026,16 @@ typedef enum {
     CUBLASLT_MATMUL_DESC_POINTER_MODE = 2, CUBLASLT_MATMUL_DESC_TRANSA = 3,
     CUBLASLT_MATMUL_DESC_TRANSB = 4, CUBLASLT_MATMUL_DESC_TRANSC = 5,
     CUBLASLT_MATMUL_DESC_EPILOGUE = 7, CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
-    CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26
+    CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26
 } cublasLtMatmulDescAttributes_t;
 typedef enum {
     CUBLASLT_EPILOGUE_DEFAULT = 1, CUBLASLT_EPILOGUE_RELU = 2, CUBLASLT_EPILOGUE_BIAS = 4,
     CUBLASLT_EPILOGUE_RELU_BIAS = 6, CUBLASLT_EPILOGUE_GELU = 32, CUBLASLT_EPILOGUE_GELU_BIAS = 36,
     CUBLASLT_EPILOGUE_RELU_AUX = 130, CUBLASLT_EPILOGUE_RELU_AUX_BIAS = 134,
-    CUBLASLT_EPILOGUE_DRELU = 136, CUBLASLT_EPILOGUE_DRELU_BGRAD = 152,
+    CUBLASLT_EPILOGUE_GELU_AUX = 160, CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164,
+    CUBLASLT_EPILOGUE_DGELU = 192, CUBLASLT_EPILOGUE_DRELU = 136,
+    CUBLASLT_EPILOGUE_DRELU_BGRAD = 152,
     CUBLASLT_EPILOGUE_BGRADA = 256, CUBLASLT_EPILOGUE_BGRADB = 512
 } cublasLtEpilogue_t;
 typedef enum {
@@ -3068,6 +3071,8 @@ struct cublasLtMatmulDescOpaque_t {
     const void *bias;
     int32_t bias_type;                    /* -1: as D */
     int64_t bias_stride;
+    const void *aux;                      /* of D's type, by columns */
+    int64_t aux_ld;
 };
 typedef cublasLtMatmulDescOpaque_t *cublasLtMatmulDesc_t;
 struct cublasLtMatmulPreferenceOpaque_t { uint64_t workspace; uint32_t others[9]; };
@@ -3186,6 +3191,12 @@ inline cublasStatus_t lt_check(const lt_desc *d, const cublasLtMatrixLayoutOpaqu
         if (d->bias_type >= 0 && d->bias_type != CUDA_R_32F && d->bias_type != out->type)
             return CUBLAS_STATUS_NOT_SUPPORTED;
         break;
+    case CUBLASLT_EPILOGUE_GELU_AUX: case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU: /* one product, and the aux in steps of 16 bytes */
+        if (out->order != CUBLASLT_ORDER_COL || out->batch_count != 1 || d->bias_type >= 0 ||
+            !d->aux || (uintptr_t)d->aux % 16 || d->aux_ld % 8 || d->aux_ld < (int64_t)out->rows)
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+        break;
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -3246,6 +3257,11 @@ inline cudaError_t run_matmul(const matmul &w) {
     if (!placed(w.a) || !placed(w.b) || !placed(w.c) || !placed(w.out))
         return report(cudaErrorIllegalAddress,
                       "cublasLtMatmul: a matrix is not in device memory any more");
+    const bool has_aux = w.d.epilogue & 128;
+    const matrix aux = {{w.out.l.type, CUBLASLT_ORDER_COL, 1, (uint64_t)m, (uint64_t)n, w.d.aux_ld,
+                         0}, w.d.aux};
+    if (has_aux && !placed(aux))
+        return report(cudaErrorIllegalAddress, "cublasLtMatmul: aux is not in device memory");
     if (w.workspace) fill_junk(w.workspace, w.workspace_bytes);
     for (int64_t batch = 0; batch < w.out.l.batch_count; batch++) {
         if (w.d.epilogue >= CUBLASLT_EPILOGUE_BGRADA) bias_gradients(w, m, n, k, batch, bias_type);
@@ -3257,8 +3273,16 @@ inline cudaError_t run_matmul(const matmul &w) {
                 if (w.d.epilogue & 4)
                     v = exact(v + load(w.d.bias, bias_type, batch * w.d.bias_stride + row));
                 if ((w.d.epilogue & 2) && v < 0) v = 0;
+                if (has_aux && (w.d.epilogue & 32))
+                    store(const_cast<void *>(aux.p), aux.l.type, element(aux, row, col, 0), v);
                 if (w.d.epilogue & 32)
                     v = 0.5f * v * (1 + tanhf(0.79788456f * (v + 0.044715f * v * v * v)));
+                if (w.d.epilogue & 64) {
+                    const float z = load(aux.p, aux.l.type, element(aux, row, col, 0));
+                    const float t = tanhf(0.79788456f * (z + 0.044715f * z * z * z));
+                    v *= 0.5f * (1 + t) +
+                         0.5f * z * (1 - t * t) * 0.79788456f * (1 + 0.134145f * z * z);
+                }
                 store(const_cast<void *>(w.out.p), w.out.l.type, element(w.out, row, col, batch),
                       v);
             }
@@ -3329,7 +3353,8 @@ inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *matmulDesc,
                                                cudaDataType scaleType) {
     return neo_emu::lt_create(
         matmulDesc, cublasLtMatmulDescOpaque_t{computeType, scaleType, 0, 0, 0, 0,
-                                               CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1, 0});
+                                               CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1, 0, nullptr,
+                                               0});
 }
 inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t matmulDesc) {
     return neo_emu::lt_destroy(matmulDesc);
@@ -3357,6 +3382,10 @@ inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul
         return neo_emu::lt_set(matmulDesc->bias_stride, buf, sizeInBytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return neo_emu::lt_set(matmulDesc->bias_type, buf, sizeInBytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return neo_emu::lt_set(matmulDesc->aux, buf, sizeInBytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return neo_emu::lt_set(matmulDesc->aux_ld, buf, sizeInBytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
