@@ -11,17 +11,17 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 16963 0 1 15 ;;
-    neo_kernels.h) echo 4656 0 0 2 ;;
+    neo.h) echo 17058 0 1 15 ;;
+    neo_kernels.h) echo 4684 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2161 0 0 0 ;;
     neo_state.h) echo 5167 0 0 0 ;;
     neo_data.h) echo 8041 0 0 0 ;;
-    neo_serve.h) echo 3015 0 0 0 ;;
+    neo_serve.h) echo 3021 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 7065 0 0 1 ;;
     neo_fsdp.h) echo 6802 0 0 0 ;;
-    neo_cuda.cuh) echo 6519 0 0 32 ;;
+    neo_cuda.cuh) echo 6741 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.
