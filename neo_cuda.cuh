@@ -1279,9 +1279,9 @@ NEO__GPU float neo__cuda_act(neo_activation act, float z) {
     if (act == NEO_ACT_TANH) return neo__vtanh_warp(z);
     if (act == NEO_ACT_GELU) return neo__vgelu_warp(z);
     if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_warp(z);
-    if (act == NEO_ACT_SILU) return neo__vsilu_warp(z);
     if (act == NEO_ACT_LEAKY_RELU) return neo__vleaky_relu_warp(z);
-    if (act == NEO_ACT_GELU_TANH) return neo__vgelu_tanh_warp(z);
+    if (act == NEO_ACT_SILU || act == NEO_ACT_GELU_TANH)
+        return neo__vgated_warp(z, act == NEO_ACT_GELU_TANH);
     return z;
 }
 /* dy times the slope at z, where the function's value is y. */

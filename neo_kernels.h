@@ -650,17 +650,15 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
     return NEO__SELECT(NEO__LE(x, NEO__SET(-3.0f)), NEO__SET(0.0f), slope);
 }
 
-/* The factor of x: sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), which has all its digits where
-   tanh(u) is near -1. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh_gate)(NEO__VF x) {
-    NEO__VF cubic = NEO__FMA(x * x, NEO__SET(0.0713548163f), NEO__SET(1.59576912f));
-    return NEO__FN(vsigmoid)(x * cubic);
+/* 2 u, u = sqrt(2/pi) (x + 0.044715 x^3): GELU by tanh is x sigmoid(2 u), which has all its digits
+   where tanh(u) is near -1. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh_inner)(NEO__VF x) {
+    return x * NEO__FMA(x * x, NEO__SET(0.0713548163f), NEO__SET(1.59576912f));
 }
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh)(NEO__VF x) {
-    return x * NEO__FN(vgelu_tanh_gate)(x);
+/* SILU, or GELU by tanh: one loop has both, as most of either is the sigmoid. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgated)(NEO__VF x, int is_gelu) {
+    return x * NEO__FN(vsigmoid)(is_gelu ? NEO__FN(vgelu_tanh_inner)(x) : x);
 }
-
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu)(NEO__VF x) { return x * NEO__FN(vsigmoid)(x); }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu)(NEO__VF x) {
     return NEO__SELECT(NEO__LE(x, NEO__SET(0.0f)), x * 0.01f, x);
 }
@@ -676,9 +674,11 @@ NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, fl
     case NEO_ACT_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vtanh)(NEO__LD(z)))); break;
     case NEO_ACT_GELU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu)(NEO__LD(z)))); break;
     case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
-    case NEO_ACT_SILU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsilu)(NEO__LD(z)))); break;
     case NEO_ACT_LEAKY_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vleaky_relu)(NEO__LD(z)))); break;
-    case NEO_ACT_GELU_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu_tanh)(NEO__LD(z)))); break;
+    case NEO_ACT_SILU:
+    case NEO_ACT_GELU_TANH:
+        NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgated)(NEO__LD(z), act == NEO_ACT_GELU_TANH)));
+        break;
     }
 }
 #if NEO__TRAINS
@@ -708,7 +708,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu_back)(NEO__VF x, NEO__VF dy) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh_back)(NEO__VF x, NEO__VF dy) {
     const NEO__VF bounded =
         NEO__MAX_(NEO__SET(-16.0f), NEO__MIN_(NEO__SET(16.0f), x)); /* inf 0 is a NaN */
-    const NEO__VF gate = NEO__FN(vgelu_tanh_gate)(x);
+    const NEO__VF gate = NEO__FN(vsigmoid)(NEO__FN(vgelu_tanh_inner)(x));
     const NEO__VF slope = /* of 2 u, times x */
         bounded * NEO__FMA(bounded * bounded, NEO__SET(0.214064449f), NEO__SET(1.59576912f));
     return dy * (gate * NEO__FMA(slope, 1.0f - gate, NEO__SET(1.0f)));
