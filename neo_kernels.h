@@ -1483,17 +1483,18 @@ NEO__KERNEL_INLINE void NEO__FN(philox_keys)(const neo__random_key *key, uint32_
     k[3] ^= (uint32_t)(p0 >> 32);
     k[5] ^= (uint32_t)p0;
 }
-/* The words of 16 blocks, whose numbers are at `number`, their low halves unless they are `apart`;
-   of several vectors at a time, as a round takes long. */
-NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *k, const int apart,
-                                           float *y) {
+/* The words of `blocks` blocks, 16 or (AVX-512) 32, whose numbers are at `number`, their low halves
+   unless they are `apart`; of several vectors at a time, as a round takes long. */
+NEO__KERNEL_INLINE void NEO__FN(philox_blocks)(const float *number, const uint32_t *k,
+                                               const int blocks, const int apart, float *y) {
 #ifdef NEO__MUL_EVEN
-    enum { BLOCKS = NEO__W / 2, VECTORS = 16 / BLOCKS };
+    enum { BLOCKS = NEO__W / 2 };
 #else
-    enum { BLOCKS = NEO__W, VECTORS = 16 / BLOCKS };
+    enum { BLOCKS = NEO__W };
 #endif
-    NEO__VI x[VECTORS][4];
-    NEO__EACH(v, VECTORS) {
+    const int vectors = blocks / BLOCKS;
+    NEO__VI x[4][4];
+    NEO__EACH(v, vectors) {
         NEO__VI n, hi0, hi1, high = NEO__SETI(0);
 #ifdef NEO__MUL_EVEN
         if (apart) {
@@ -1517,12 +1518,12 @@ NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *
         }
     }
     NEO__EACH(r, 8)
-        NEO__EACH(v, VECTORS) {
+        NEO__EACH(v, vectors) {
             NEO__FN(philox_round)(x[v], NEO__SETI(k[2 * r + 4]), NEO__SETI(k[2 * r + 5]));
             NEO__PIN(x[v][0]);
             NEO__PIN(x[v][2]);
         }
-    NEO__EACH(v, VECTORS) {
+    NEO__EACH(v, vectors) {
         float *to = y + v * 4 * BLOCKS;
 #ifdef NEO__MUL_EVEN
         NEO__VI a = NEO__MERGE_EVEN(x[v][0], x[v][1]), b = NEO__MERGE_EVEN(x[v][2], x[v][3]);
@@ -1549,14 +1550,14 @@ NEO__KERNEL_FAR void NEO__FN(block_words)(const neo__random_key *key, uint64_t f
     if (numbers) {
         memcpy(number, numbers, sizeof number);
         NEO__FN(philox_keys)(key, 0, 1, k);
-        NEO__FN(philox_16)(number, k, 1, y);
+        NEO__FN(philox_blocks)(number, k, 16, 1, y);
         return;
     }
     NEO__EACH(c, 16 / NEO__W)
         NEO__STORE(number + c * NEO__W,
                    NEO__AS_F(NEO__FN(lane_numbers)() + ((uint32_t)first + (uint32_t)(c * NEO__W))));
     NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), 0, k);
-    NEO__FN(philox_16)(number, k, 0, y);
+    NEO__FN(philox_blocks)(number, k, 16, 0, y);
 }
 #elif NEO__PASS == NEO__PASS_SCALAR
 NEO__KERNEL_INLINE void NEO__FN(block_words)(const neo__random_key *key, uint64_t first,
@@ -2676,7 +2677,13 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *rows, const int64_
     if (differs >> 32 == 0) {
         uint32_t k[20];
         NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), 0, k);
-        for (int64_t c = 0; c < blocks; c += 16) NEO__FN(philox_16)(number + c, k, 0, word + 4 * c);
+        int64_t c = 0;
+#if NEO__PASS == NEO__PASS_AVX512
+        for (; c + 16 < blocks; c += 32)
+            NEO__FN(philox_blocks)(number + c, k, 32, 0, word + 4 * c);
+#endif
+        for (; c < blocks; c += 16)
+            NEO__FN(philox_blocks)(number + c, k, 16, 0, word + 4 * c);
         return;
     }
 #endif
@@ -4050,6 +4057,18 @@ NEO__KERNEL_INLINE void NEO__FN(row_store_16)(neo_dtype dtype, char *to, const N
     }
 #endif
 }
+/* f16_round's codes to their place, by a conversion that is exact: the random bits meet those that
+   f16 drops, 13 and of a denormal more, which are then cleared. Returns 0, and stores nothing, if
+   one of x is below f16's least number, or not finite. */
+NEO__KERNEL_INLINE int NEO__FN(f16_round_store)(char *to, NEO__VF x, NEO__VI r) {
+    NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu;
+    /* a - 0x33800000 >= 0x4C000000, unsigned: 2^-24 and infinity */
+    if (NEO__ANY(NEO__GTI(a + 0x4C800000u, NEO__SETI(0xCBFFFFFFu)))) return 0;
+    NEO__VI met = NEO__MINI((a >> 23) - 94u, NEO__SETI(19)); /* 32 - the dropped */
+    u = (u + NEO__SRLV(r, met)) & ~NEO__SRLV(NEO__SETI(0xFFFFFFFFu), met);
+    NEO__STORE_F16((uint16_t *)(void *)to, NEO__AS_F(u));
+    return 1;
+}
 /* Rows of n columns, a multiple of 16: decoded, stepped and rounded in registers; those of i8 in
    two goes, as their scale comes between. */
 NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *rows, neo_dtype dtype,
@@ -4086,13 +4105,17 @@ NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *rows, neo_
                 NEO__VF x = NEO__LOAD(g + at);
                 if (dtype != NEO_I8)
                     x = NEO__FNMA(by, x, NEO__FN(row_load)(dtype, here, inverse, bias));
-                if (words || dtype == NEO_I8)
+                if (dtype == NEO_F16 && words) {
+                    NEO__VI random = NEO__AS_I(NEO__LOAD(words + at));
+                    if (!NEO__FN(f16_round_store)(here, x, random))
+                        NEO__STORE_H(here, NEO__FN(f16_round)(x, random));
+                } else if (words || dtype == NEO_I8)
                     code[i] =
                         NEO__FN(row_round)(dtype, x, inverse, bias, words ? words + at : NULL);
                 else if (dtype == NEO_BF16) code[i] = NEO__FN(bf16_near)(NEO__AS_I(x));
                 else NEO__STORE_F16((uint16_t *)(void *)here, x);
             }
-            if (words || dtype != NEO_F16) NEO__FN(row_store_16)(dtype, to, code);
+            if (dtype != NEO_F16) NEO__FN(row_store_16)(dtype, to, code);
         }
     }
 }
