@@ -168,7 +168,7 @@ static neo_status run(neo_comm *comm, void *dir) {
 int main(int argc, char **argv) { /* RANKS: threads; mpirun knows how many it starts */
     neo_comm_desc desc = {.ranks = argc > 2 ? atoi(argv[2]) : 1,
                           .ctx = {.seed = 1, .repro_shards = LEAVES}};
-    if (argc < 2 || argc > 3 || desc.ranks < 1)
+    if (argc < 2 || argc > 3 || argv[1][0] == '-' || desc.ranks < 1)
         return fprintf(stderr, "usage: job CHECKPOINTS [RANKS]\n"), 2;
     neo_status status = neo_stop_on_signals();
     if (status == NEO_OK) status = neo_comm_init_env(&desc, run, argv[1]);

@@ -150,6 +150,7 @@ usage() {
 usage allreduce --ranks
 usage ranks 3
 usage job "$W/job" 2 3
+usage job --help
 usage one_file_dlrm "$W/checkpoints" x
 usage one_file_gpt x
 usage shard x
