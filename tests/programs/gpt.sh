@@ -422,6 +422,8 @@ refused "an empty file" '0 characters' --data "$W/empty"
 refused "a text shorter than the context" \
     '40 characters, of which the last 4 are for validation: too few for a --context of 16' \
     --data "$W/short" $model
+refused "a character of two bytes" "the character 1, 'ü', is not in the vocabulary" $small \
+    --prompt ü
 refused "a character that is not there" "the character 4, '{', is not in the vocabulary" $small \
     --prompt 'to {'
 refused "heads" '--width 32: must be a multiple of the 3 of --heads' $small --heads 3

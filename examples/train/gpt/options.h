@@ -272,8 +272,12 @@ static neo_status check_prompt(const options *o, const text *t) {
     if (t->is_tokens)
         REFUSE("--prompt %s: '%s' does not begin with a token, a number below %d", o->prompt, at,
                t->vocabulary);
-    REFUSE("--prompt %s: the character %d, '%c', is not in the vocabulary: %s has none", o->prompt,
-           (int)(at - o->prompt), at[-1], o->data);
+    const char *from = at - 1; /* of UTF-8 a character has several bytes, each a token */
+    const int byte = (int)(at - o->prompt);
+    while (from > o->prompt && (*from & 0xC0) == 0x80) from--;
+    while ((*at & 0xC0) == 0x80) at++;
+    REFUSE("--prompt %s: the character %d, '%.*s', is not in the vocabulary: %s has none",
+           o->prompt, byte, (int)(at - from), from, o->data);
 }
 
 static void number_characters(text *t) {
