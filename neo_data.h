@@ -122,7 +122,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo
      category ... min_count=N    words that neo_schema_fit sees fewer than N times share one row, of
                                  id 1, and words never seen (or without a row) get that row too:
                                  rare words have trained it, where nothing trains row 0
-     category hash rows=N        1 + neo_hash(word) modulo (rows - 1)
+     category hash rows=N        1 + neo_hash(word) modulo (rows - 1). Of keys (neo_keys in neo.h) N
+                                 is the range, up to 999999999999999
      bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
      cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
      list sep=C ...              several words in one field: a bag, as in "tags list sep=|";
@@ -1539,8 +1540,8 @@ static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t le
         n = n * 10 + (t.p[i] - '0');
     }
     if (!good || n < least)
-        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'", least,
-                              NEO__SHOW(t));
+        return neo__line_fail(line, "expected a whole number from %" PRId64 " to 999999999999999, "
+                                    "found '%.*s'", least, NEO__SHOW(t));
     *out = n;
     return NEO_OK;
 }
@@ -1648,6 +1649,16 @@ static neo_status neo__describe_bucket(neo_schema *schema, neo__line *line, neo_
     op->rows = (int64_t)op->edge_count + 2;
     return NEO_OK;
 }
+static const char *const neo__column_kinds[] = {/* in the order of neo__op_kind */
+                                                "label",  "dense", "category",
+                                                "bucket", "cross", "list", "sample-weight"};
+enum { NEO__COLUMN_KINDS = sizeof neo__column_kinds / sizeof neo__column_kinds[0] };
+/* The operation called so; NEO__COLUMN_KINDS: none. */
+static int neo__column_kind(neo__text word) {
+    int kind = 0;
+    while (kind < NEO__COLUMN_KINDS && !neo__text_is(word, neo__column_kinds[kind])) kind++;
+    return kind;
+}
 /* One operation, its kind just read. */
 static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op *op) {
     const char *start = line->at;
@@ -1669,6 +1680,9 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
         NEO__TRY(neo__schema_keep(schema, word, op->words));
     }
     NEO__TRY(neo__describe_options(schema, line, op));
+    if (neo__line_peek(line, &word) && !neo__text_is(word, "skip") &&
+        neo__column_kind(word) == NEO__COLUMN_KINDS)
+        return NEO_OK; /* neo__describe_column refuses that word */
     line->at = start;
     if (op->kind == NEO__OP_CROSS) {
         op->hashed = 1;
@@ -1703,16 +1717,6 @@ static int neo__text_distance(neo__text a, const char *b) {
 typedef struct neo__hint {
     char text[96];
 } neo__hint;
-static const char *const neo__column_kinds[] = {/* in the order of neo__op_kind */
-                                                "label",  "dense", "category",
-                                                "bucket", "cross", "list", "sample-weight"};
-enum { NEO__COLUMN_KINDS = sizeof neo__column_kinds / sizeof neo__column_kinds[0] };
-/* The operation called so; NEO__COLUMN_KINDS: none. */
-static int neo__column_kind(neo__text word) {
-    int kind = 0;
-    while (kind < NEO__COLUMN_KINDS && !neo__text_is(word, neo__column_kinds[kind])) kind++;
-    return kind;
-}
 /* A guess at what was meant by a line that describes no column: a setting, if the name is one and
    not in quotes; the option next to the word; or a name of several words, if an operation is
    further on in the line, or a comment cuts it. */
@@ -1784,9 +1788,9 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
         int kind = neo__column_kind(word);
         if (kind == NEO__COLUMN_KINDS)
             return neo__line_fail(line,
-                                  "expected label, dense, category, bucket, cross, list, "
+                                  "expected %slabel, dense, category, bucket, cross, list, "
                                   "sample-weight or skip, found '%.*s'%s",
-                                  NEO__SHOW(word),
+                                  count ? "an option, " : "", NEO__SHOW(word),
                                   neo__describe_hint(line, count ? neo__text_of("", "") : name,
                                                      quoted || count, word)
                                       .text);
@@ -3812,9 +3816,11 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
         } else {
             neo__head_show(names, head->fields, shown, sizeof shown);
             int quotes = !schema->quote && end > line && memchr(line, '"', (size_t)(end - line));
+            const char *one = " (one field: the setting delimiter says what stands between two)";
             return neo_fail(NEO_ERR_FORMAT,
                             "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s%s", path,
-                            number, name, shown, quotes ? NEO__HINT_QUOTE : "");
+                            number, name, shown,
+                            head->fields == 1 ? one : quotes ? NEO__HINT_QUOTE : "");
         }
     }
     neo__target_runs(head->target, head->fields);

@@ -2731,9 +2731,12 @@ static neo_status neo__decoder_tokens(neo_decoder *decoder, const char *text, si
                "a text of %zu bytes, and the model's context is %" PRId64, bytes, spec->context);
     for (size_t i = 0; i < bytes; i++) {
         decoder->prompt[i] = spec->token[(unsigned char)text[i]];
-        NEO__CHECK(decoder->prompt[i] >= 0, NEO_ERR_RANGE,
-                   "byte %zu, %s, is not in the vocabulary of the model", i + 1,
-                   neo__quote(text + i, 1).text);
+        size_t from = i, to = i + 1; /* the character that the byte is of */
+        if (decoder->prompt[i] >= 0) continue;
+        while (from > 0 && (text[from] & 0xC0) == 0x80) from--;
+        while (to < bytes && (text[to] & 0xC0) == 0x80) to++;
+        return neo_fail(NEO_ERR_RANGE, "byte %zu, %s, is not in the vocabulary of the model", i + 1,
+                        neo__quote(text + from, to - from).text);
     }
     *count = (int64_t)bytes;
     return NEO_OK;
@@ -2751,6 +2754,8 @@ static neo_status neo__decoder_prompt(neo_decoder *decoder, neo__json *json, int
         NEO__TRY(neo__json_string(json, &text));
         return neo__decoder_tokens(decoder, text, strlen(text), count);
     }
+    if (neo__json_peek(json) != '[')
+        return neo__json_fail(json, json->at, "expected a string or an array of tokens");
     NEO__TRY(neo__json_open(json, '['));
     for (*count = 0;; ++*count) {
         int64_t token = 0;

@@ -1268,11 +1268,14 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
         NEO__CARVE(&lines, none.device_lines, sizes.capacity);
         device = lines.at;
     }
-    const int64_t lacks = neo__tier_fill(t, ctx, desc);
-    NEO__CHECK(lacks == 0, NEO_ERR_ARG,
-               "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs "
-               "%" PRId64,
-               fn, t->path, t->desc.memory_bytes, t->desc.memory_bytes + lacks);
+    const int64_t given = t->desc.memory_bytes;
+    int64_t needs = given, lacks = neo__tier_fill(t, ctx, desc);
+    for (; lacks > 0 && needs <= INT64_MAX - lacks; lacks = neo__tier_fill(t, ctx, desc))
+        t->desc.memory_bytes = needs += lacks; /* a larger budget reads more ahead */
+    t->desc.memory_bytes = given;
+    NEO__CHECK(needs == given && lacks == 0, NEO_ERR_ARG,
+               "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs %" PRId64,
+               fn, t->path, given, needs);
     for (int32_t i = 0; i < desc->table_count; i++) {
         NEO__ZERO(neo__tier_table, table);
         NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,

@@ -39,10 +39,11 @@ static void description_mistakes(void) {
     static const struct {
         const char *text, *message;
     } grid[] = {
-        {"a label\nb dense loud\n", "columns:2:9: expected label, dense, "
-                                    "category, bucket, cross, list, sample-weight or "
-         "skip, "
-                                    "found 'loud'"},
+        {"a label\nb dense loud\n", "columns:2:9: expected an option, label, dense, category, "
+                                    "bucket, cross, list, sample-weight or skip, found 'loud'"},
+        {"a label\nb dense clip=5\n", "columns:2:9: expected an option, label, dense"},
+        {"a category hash row=9\n", "found 'row=9' (did you mean rows=?)"},
+        {"a list rows=9 sepp=|\n", "found 'sepp=|' (did you mean sep=?)"},
         {"a label\nb\n", "columns:2:2: column 'b': expected what it becomes"},
         {"a label\na skip\n", "columns:2:1: column 'a' is on line 1 already"},
         {"a label label\n", "columns:1:9: a second label of one column"},
@@ -54,9 +55,11 @@ static void description_mistakes(void) {
         {"a dense scale=1e99\n", "columns:1:9: expected a number, found '1e99'"},
         {"a dense missing=\n", "columns:1:9: expected a number, found ''"},
         {"a category hash\n", "columns:1:3: a hashed feature needs rows="},
-        {"a category rows=1\n", "columns:1:12: expected a whole number from 2, found '1'"},
-        {"a category rows=9999999999999999\n", "expected a whole number from 2"},
-        {"a category rows=-4\n", "expected a whole number from 2, found '-4'"},
+        {"a category rows=1\n",
+         "columns:1:12: expected a whole number from 2 to 999999999999999, found '1'"},
+        {"a category rows=1000000000000000\n",
+         "from 2 to 999999999999999, found '1000000000000000'"},
+        {"a category rows=-4\n", "expected a whole number from 2 to 999999999999999, found '-4'"},
         {"a bucket\n", "columns:1:9: bucket needs its edges"},
         {"a bucket 1,2,2\n", "columns:1:14: edges must rise"},
         {"a bucket 1,b\n", "columns:1:12: expected a number, found 'b'"},
@@ -96,7 +99,8 @@ static void description_mistakes(void) {
         {"\n", "no column is used"},
         {"delimiter\na label\n", "expected a delimiter of 1 to 15 bytes"},
         {"delimiter 0123456789abcdef\na label\n", "expected a delimiter of 1 to 15 bytes"},
-        {"skip-lines x\na label\n", "columns:1:12: expected a whole number from 0, found 'x'"},
+        {"skip-lines x\na label\n",
+         "columns:1:12: expected a whole number from 0 to 999999999999999, found 'x'"},
         {"missing\na label\n", "expected the word that means no value"},
         {"comment\na label\n", "expected what comment lines begin with"},
         {"a label\nmissing ?\n", "columns:2:9: expected label, dense"},
@@ -105,7 +109,7 @@ static void description_mistakes(void) {
          "columns:2:7: column 'header': expected what it becomes (skip: nothing) "
          "('header' is a setting: before the columns)"},
         {"a dense shft=3\n",
-         "columns:1:9: expected label, dense, category, bucket, cross, list, "
+         "columns:1:9: expected an option, label, dense, category, bucket, cross, list, "
          "sample-weight or skip, found 'shft=3' (did you mean shift=?)"},
         {"a categry\n", "found 'categry' (did you mean category?)"},
         {"a category mincount=3\n", "found 'mincount=3' (did you mean min_count=?)"},
@@ -231,7 +235,8 @@ static void columns_of_every_kind(void) {
                                "\n";
     neo_schema *s = NULL;
     neo_batch b;
-    CHECK_ERR(neo_schema_parse(ctx, columns, &s), NEO_ERR_FORMAT, "columns:6:17: expected label");
+    CHECK_ERR(neo_schema_parse(ctx, columns, &s), NEO_ERR_FORMAT,
+              "columns:6:17: expected an option, label");
     neo_reader *r = read_one(&s, good, text, &b);
     REQUIRE(r);
     CHECK_INT(neo_schema_dense_count(s), 2);
@@ -488,6 +493,7 @@ static void header_mistakes(void) {
         {"x,y", "head.csv: holds no sample"},
         {"", "head.csv: holds no sample"},
         {"\nx,y\n", ":1:1: the header has no column 'x'; it has ''"},
+        {"x;y\n", "it has 'x;y' (one field: the setting delimiter says what stands between two)"},
         {"a234567890123456789012345678901234567890,b234567890123456789012345678901234567890,"
          "c234567890123456789012345678901234567890,d234567890123456789012345678901234567890,"
          "e234567890123456789012345678901234567890\n", "', ..."},
@@ -738,7 +744,7 @@ static void rare_words(void) {
     neo_reader_close(r);
     neo_schema_destroy(s);
     CHECK_ERR(neo_schema_parse(ctx, "a category min_count=1\n", &s), NEO_ERR_FORMAT,
-              "columns:1:12: expected a whole number from 2, found '1'");
+              "columns:1:12: expected a whole number from 2 to 999999999999999, found '1'");
     CHECK_ERR(neo_schema_parse(ctx, "a category hash rows=9 min_count=2\n", &s), NEO_ERR_FORMAT,
               "columns:1:3: min_count= needs a dictionary");
 }

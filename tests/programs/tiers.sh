@@ -156,6 +156,10 @@ refused() {
 }
 refused "no memory" "--tier needs --memory" $tier
 refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*" $tier --memory 1K
+least=$("$D" $base $tier --memory 1K 2>&1 | sed -n 's/.*a batch of these tables needs //p')
+refused "a byte too little" "needs $least" $tier --memory $((least - 1))
+if "$D" $base $tier --memory "$least" >"$W/out" 2>&1; then pass; else
+    fail "what it needs is too little: $(tail -1 "$W/out")"; fi
 refused "no device" "--tier -: memory of the host is below that of" --tier - --memory 8M
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M

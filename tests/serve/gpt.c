@@ -215,7 +215,9 @@ static void text_and_json(void) {
               "byte 3, 'z', is not in the vocabulary");
     CHECK_ERR(JSON("{\"prompt\": [1, 11]}"), NEO_ERR_RANGE, "token 1 is 11, not in [0, 11)");
     CHECK_ERR(JSON("{\"prompt\": [1, 2"), NEO_ERR_FORMAT, "byte");
-    CHECK_ERR(JSON("{\"prompt\": 3}"), NEO_ERR_FORMAT, "byte");
+    CHECK_ERR(JSON("{\"prompt\": \"ab\\u00fc\"}"), NEO_ERR_RANGE, "byte 3, '\xC3\xBC', is not");
+    CHECK_ERR(JSON("{\"prompt\": 3}"), NEO_ERR_FORMAT,
+              "byte 11: expected a string or an array of tokens");
     CHECK_ERR(JSON("{\"words\": 3}"), NEO_ERR_NOT_FOUND, "\"words\" is not prompt, tokens");
     CHECK_ERR(JSON("{\"seed\": 8, \"tokens\": -1}"), NEO_ERR_FORMAT, "not negative");
     CHECK_ERR(JSON("{\"seed\": 8, \"temperature\": null}"), NEO_ERR_FORMAT, "expected a number");
