@@ -7,7 +7,7 @@
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
 #:make check        everything this machine can run: make test, and the five that follow
 #:                  (one alone: make build/tests/core/gemm && build/tests/core/gemm; of a script,
-#:                  after make: sh tests/programs/plans.sh)
+#:                  after make test: sh tests/programs/plans.sh)
 #:make test-full    larger grids, MPIs, emulated GPU, AVX-512; libFuzzer, ARM, macOS, Windows, musl
 #:                  (NEO_FULL=all: whole grids, for a night)
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror

@@ -344,7 +344,7 @@ typedef struct neo_ctx_desc {
 
 /* neo_ctx_create: make a context. desc may be NULL (all defaults). A context that computes in plain
    C on a machine with vector instructions tells its logger, with the reason.
-   Errors   NEO_ERR_ARG: a negative number of threads or shards, half an allocator or executor.
+   Errors   NEO_ERR_ARG: threads or shards out of their range, half an allocator or executor.
             NEO_ERR_MISMATCH: a device of another version of neo. NEO_ERR_UNSUPPORTED: no such
             instruction set here, or a device that lacks an operation. NEO_ERR_NUMERIC: the compiler
             flags change floating-point arithmetic (the message names the check). NEO_ERR_SYSTEM: a

@@ -65,6 +65,8 @@ class Model:
         """f32 [n]: of samples as dicts by column, or as lines (str) of the training format."""
         if self.info.context:
             raise TypeError("a GPT predicts by generate")
+        if isinstance(samples, (dict, str)):
+            raise TypeError("expected a list of samples, not one sample: [...]")
         out, n = np.zeros((len(samples), self.info.outputs), np.float32), 0
         self.neo.neo_scratch_clear(self.scratch)
         for s in samples:

@@ -273,7 +273,7 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
         *help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
         if (*help) return NEO_OK;
         const cli_option *nearest = option ? NULL : cli_nearest(p, argv[i]);
-        if (nearest)
+        if (nearest && !strchr(argv[i], '='))
             REFUSE("%s: no such option; did you mean --%s? (--help lists them)", argv[i],
                    nearest->name);
         if (!option)

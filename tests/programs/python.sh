@@ -46,6 +46,12 @@ assert (parts.predict(dicts) == expected).all()
 logits = neo.Model(W + "/parts", library, logits=True).predict(lines)
 assert np.abs(1 / (1 + np.exp(-logits)) - expected).max() < 1e-6
 assert len(parts.predict([])) == 0
+for one in dicts[0], lines[0]:
+    try:
+        parts.predict(one)
+        assert False
+    except TypeError as error:
+        assert "expected a list of samples" in str(error)
 END
 "$B/gpt" --data examples/data/shakespeare/input.txt --layers 1 --heads 2 --width 16 --context 48 \
     --steps 3 --seed 7 --checkpoint "$W/gpt" --prompt "To be" --sample 40 >"$W/out" 2>"$W/err" &&
