@@ -1988,6 +1988,8 @@ static size_t neo__describe_squeeze(neo__text text, char *to) {
     return used;
 }
 static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
+    if (text.bytes > 2 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0) /* a mark of UTF-8 */
+        text = neo__text_of(text.p + 3, text.p + text.bytes);
     size_t lines = 1 + neo__text_count(text, '\n');
     size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
     NEO__ZERO(neo__line, line);
@@ -1995,7 +1997,7 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
     line.begin = line.at = text.p;
     if (memchr(text.p, 0, text.bytes)) {
         line.number = 1;
-        return neo__line_fail(&line, "a NUL byte");
+        return neo__line_fail(&line, "a NUL byte (UTF-16? use iconv)");
     }
     schema->description = neo_crc32c(0, text.p, text.bytes);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->description_text,

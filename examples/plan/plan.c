@@ -153,8 +153,8 @@ static void read_replicas(job *j, command *c) {
     const char *groups = c->given[OPT_REPLICAS], *every = c->given[OPT_SYNC];
     c->groups = 1;
     if (groups)
-        c->groups = strcmp(groups, "auto") ? (int)number(&of[0], groups, 1, 4096) : 0;
-    if (every) j->desc.sync_every = (int32_t)number(&of[1], every, 1, 1e9);
+        c->groups = strcmp(groups, "auto") ? (int)whole(&of[0], groups, 1, 4096) : 0;
+    if (every) j->desc.sync_every = (int32_t)whole(&of[1], every, 1, 1e9);
     if (every && c->groups == 1) fail_at(&of[1], "is of --replicas", "");
     c->ranks = j->desc.cluster.ranks, c->per_node = j->desc.cluster.ranks_per_node;
     if (c->groups > 1 && !c->given[OPT_SWEEP] && !sweep_groups(c->ranks, c->per_node, c->groups))
@@ -173,7 +173,7 @@ static void read_job(job *j, command *c) {
     if (!j->desc.cluster.ranks) missing(c->file[1], "ranks");
     if (memory) j->desc.cluster.memory_bytes = (int64_t)number(&option, memory, 1, 1e18);
     if (c->given[OPT_RANKS] && !c->given[OPT_SWEEP])
-        j->desc.cluster.ranks = (int32_t)number(&size, c->given[OPT_RANKS], 1, 4096);
+        j->desc.cluster.ranks = (int32_t)whole(&size, c->given[OPT_RANKS], 1, 4096);
     for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
     read_replicas(j, c);
     if (c->given[OPT_DISK] && (!c->given[OPT_CALIBRATE] || !j->desc.cluster.file_bytes))

@@ -116,6 +116,12 @@ static double number(const source *s, const char *text, double least, double mos
                "32GiB):", text);
     return 0;
 }
+/* One that counts something. */
+static int64_t whole(const source *s, const char *text, double least, double most) {
+    const double value = number(s, text, least, most);
+    if (value != (double)(int64_t)value) fail_at(s, "not a whole number:", text);
+    return (int64_t)value;
+}
 
 static const char *word_at(const source *s, int i) {
     if (i >= s->words) fail_at(s, "more words are wanted after", s->word[0]);
@@ -124,6 +130,9 @@ static const char *word_at(const source *s, int i) {
 
 static double number_at(const source *s, int i, double least, double most) {
     return number(s, word_at(s, i), least, most);
+}
+static int64_t whole_at(const source *s, int i, double least, double most) {
+    return whole(s, word_at(s, i), least, most);
 }
 
 /* ---- lines of a model ---- */
@@ -153,7 +162,7 @@ static void set_of_table(const source *s, char *word, neo_table_desc *t, unsigne
     char *value = strchr(word, '=');
     if (!value) fail_at(s, unknown, word);
     *value++ = 0;
-    if (strcmp(word, "buckets") == 0) t->row_buckets = (int32_t)number(s, value, 1, 4096);
+    if (strcmp(word, "buckets") == 0) t->row_buckets = (int32_t)whole(s, value, 1, 4096);
     else if (strcmp(word, "pooling") == 0) t->pooling = pooling_of(s, value);
     else if (strcmp(word, "placements") == 0) *allowed |= placements_of(s, value);
     else fail_at(s, unknown, word);
@@ -171,7 +180,7 @@ static void add_table(job *j, source *s) {
     neo_table_desc t = {.rows = strtoll(size, &end, 10), .optim.kind = j->optimizer};
     if (end == size || *end != 'x' || t.rows < 1)
         fail_at(s, "not rows x columns, as 1000x64:", size);
-    t.dim = (int64_t)number(s, end + 1, 1, 65536);
+    t.dim = whole(s, end + 1, 1, 65536);
     t.name = strcpy(more(NULL, strlen(s->word[1]) + 1), s->word[1]);
     for (int i = 0; i < n; i++)
         if (strcmp(j->tables[i].name, t.name) == 0) fail_at(s, "a second table", t.name);
@@ -202,7 +211,7 @@ static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
     for (char *w = widths, *next; w; w = next) {
         next = strchr(w, '-');
         if (next) *next++ = 0;
-        double width = number(s, w, 1, 1e6);
+        double width = (double)whole(s, w, 1, 1e6);
         all[u->width_count++] = (int64_t)width;
         if (before > 0) u->flops += 2 * before * width;
         if (before > 0) u->params += (int64_t)(before * width + width);
@@ -214,7 +223,7 @@ static void dots_unit(const source *s, const char *value, neo_dense_unit *u) {
     char *end;
     const double rows = strtod(value, &end);
     if (*end != 'x' || !(rows >= 2 && rows <= 1e6)) fail_at(s, "not rows x columns:", value);
-    u->dots[0] = (int64_t)rows, u->dots[1] = (int64_t)number(s, end + 1, 1, 65536);
+    u->dots[0] = (int64_t)rows, u->dots[1] = whole(s, end + 1, 1, 65536);
     u->flops = rows * (rows - 1) * (double)u->dots[1];
     no_widths(u);
 }
@@ -277,7 +286,7 @@ static int model_line(job *j, source *s) {
         j->desc.wire_backward = wire_at(s, 2);
         return 3;
     }
-    if (strcmp(what, "batch") == 0) j->bags.max_batch = (int64_t)number_at(s, 1, 1, 1e12);
+    if (strcmp(what, "batch") == 0) j->bags.max_batch = whole_at(s, 1, 1, 1e12);
     else if (strcmp(what, "bottom_flops") == 0)
         j->desc.dense_flops_bottom = number_at(s, 1, 0, 1e18);
     else if (strcmp(what, "top_flops") == 0) j->desc.dense_flops_top = number_at(s, 1, 0, 1e18);
@@ -359,12 +368,12 @@ static int cluster_line(job *j, source *s) {
         return 3;
     }
     if (strcmp(what, "threads") == 0) {
-        j->threads = (int32_t)number_at(s, 1, 1, 4096);
+        j->threads = (int32_t)whole_at(s, 1, 1, 4096);
         return 2;
     }
     if (strcmp(what, "ranks") == 0) {
-        c->ranks = (int32_t)number_at(s, 1, 1, 4096);
-        c->ranks_per_node = (int32_t)number_at(s, 2, 1, 4096);
+        c->ranks = (int32_t)whole_at(s, 1, 1, 4096);
+        c->ranks_per_node = (int32_t)whole_at(s, 2, 1, 4096);
         return 3;
     }
     if (strcmp(what, "memory") == 0) c->memory_bytes = (int64_t)number_at(s, 1, 1, 1e18);
@@ -395,7 +404,11 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
     }
     while (fgets(s.text, sizeof s.text, f)) {
         s.line++;
+        if (s.line == 1 && (unsigned char)s.text[0] >= 0xFE) /* no byte of UTF-8 */
+            fail_at(&s, "is UTF-16: iconv -f UTF-16 -t UTF-8 makes text of it", "");
         if (!strchr(s.text, '\n') && !feof(f)) fail_at(&s, "the line is too long", "");
+        if (s.line == 1 && strncmp(s.text, "\xEF\xBB\xBF", 3) == 0) /* a mark of UTF-8 */
+            memmove(s.text, s.text + 3, strlen(s.text) - 2);
         s.text[strcspn(s.text, "#\r\n")] = 0;
         split(&s);
         if (!s.words) continue;
@@ -423,8 +436,8 @@ static void set_named(job *j, const source *s, int is_table, char *name, char *v
         return;
     }
     neo_table_desc *t = &j->tables[i];
-    if (strcmp(field, "rows") == 0) t->rows = (int64_t)number(s, value, 1, 1e15);
-    else if (strcmp(field, "dim") == 0) t->dim = (int64_t)number(s, value, 1, 65536);
+    if (strcmp(field, "rows") == 0) t->rows = whole(s, value, 1, 1e15);
+    else if (strcmp(field, "dim") == 0) t->dim = whole(s, value, 1, 65536);
     else if (strcmp(field, "ids") == 0) j->ids[i] = number(s, value, 0, 1e6);
     else if (strcmp(field, "optimizer") == 0) t->optim.kind = optimizer_at(s, 1);
     else {
@@ -449,9 +462,9 @@ static int set_number(job *j, const source *s) {
             *links[i].value = number_at(s, 1, links[i].least, links[i].most);
             return 1;
         }
-    if (strcmp(name, "ranks") == 0 && s->words == 2) c->ranks = (int32_t)number_at(s, 1, 1, 4096);
+    if (strcmp(name, "ranks") == 0 && s->words == 2) c->ranks = (int32_t)whole_at(s, 1, 1, 4096);
     else if (strcmp(name, "ranks_per_node") == 0)
-        c->ranks_per_node = (int32_t)number_at(s, 1, 1, 4096);
+        c->ranks_per_node = (int32_t)whole_at(s, 1, 1, 4096);
     else if (strcmp(name, "wire.forward") == 0) j->desc.wire_forward = wire_at(s, 1);
     else if (strcmp(name, "wire.backward") == 0) j->desc.wire_backward = wire_at(s, 1);
     else return 0;

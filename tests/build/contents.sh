@@ -16,7 +16,7 @@ budget() {
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2164 0 0 0 ;;
     neo_state.h) echo 5167 0 0 0 ;;
-    neo_data.h) echo 8047 0 0 0 ;;
+    neo_data.h) echo 8049 0 0 0 ;;
     neo_serve.h) echo 3026 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 7065 0 0 1 ;;

@@ -41,6 +41,7 @@ static void description_mistakes(void) {
     } grid[] = {
         {"a label\nb dense loud\n", "columns:2:9: expected an option, label, dense, category, "
                                     "bucket, cross, list, sample-weight or skip, found 'loud'"},
+        {"\xEF\xBB\xBFheader\nb dense clip=5\n", "columns:2:9: expected an option, label"},
         {"a label\nb dense clip=5\n", "columns:2:9: expected an option, label, dense"},
         {"a category hash row=9\n", "found 'row=9' (did you mean rows=?)"},
         {"a list rows=9 sepp=|\n", "found 'sepp=|' (did you mean sep=?)"},
@@ -126,6 +127,8 @@ static void description_mistakes(void) {
     const char *path = tmp_path("columns.txt");
     write_text(path, "a label\nb dens\n");
     CHECK_ERR(neo_schema_parse(ctx, path, &s), NEO_ERR_FORMAT, "columns.txt:2:3: expected label");
+    write_bytes(path, "\xFF\xFE" "a\0 \0", 6);
+    CHECK_ERR(neo_schema_parse(ctx, path, &s), NEO_ERR_FORMAT, "NUL byte (UTF-16? use iconv)");
 }
 
 /* A '#' in double quotes is part of a name or a word; it begins a comment elsewhere. */
