@@ -117,7 +117,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     const char *isa = getenv("NEO_ISA"), *looks = getenv("NEO_CHECK_FINITE");
     neo_comm_desc desc = {.ranks = (int)machine->ranks,
                           .ctx = {.seed = (uint64_t)seed, .logger = {cli_log, job}}};
-    if (isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
+    if (isa && *isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
     TRY(device_check(machine->device));
     if (machine->exact && machine->tf32)
         REFUSE("--tf32 and --exact: TF32 has not the bits of the CPU: give one of them");

@@ -429,6 +429,8 @@ refused "a character that is not there" "the character 4, '{', is not in the voc
 refused "heads" '--width 32: must be a multiple of the 3 of --heads' $small --heads 3
 refused "no layers" '--layers must be at least 1' $small --layers 0
 refused "an option" '--nosuch: no such option' $small --nosuch
+if NEO_ISA= "$B/gpt" $small --steps 0 >"$W/out" 2>&1; then pass; else
+    fail "an empty NEO_ISA: $(tail -1 "$W/out")"; fi
 refused "a value behind =" '--seed=3: no such option; a value is a word of its own' $small --seed=3
 refused "a number" '--steps many: not a whole number' $small --steps many
 refused "no value" '--lr: needs a value' $small --lr
