@@ -655,6 +655,7 @@ static neo_status neo__model_json_check(const char *file, neo__model_json *spec)
         {"width", spec->width >= 0, gpt},
         {"context", spec->context >= 0, gpt},
         {"weights_dtype", spec->weights_dtype != NULL, gpt},
+        {"gelu", spec->gelu != NULL, gpt ? -1 : 0},
         {"bytes", spec->vocabulary > 0, gpt},
         {"top", spec->top.count > 0, kind->top},
         {"cross", spec->cross_layers >= 0, kind->crosses},

@@ -279,7 +279,7 @@ NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t 
 typedef enum neo_difference {
     NEO_DIFFERS_NOT,        /* the ranks' calls */
     NEO_DIFFERS_DEFINITION, /* words of neo_state_define: another way to train */
-    NEO_DIFFERS_TENSORS     /* their names, shapes or dtypes: another model */
+    NEO_DIFFERS_TENSORS     /* names, shapes, dtypes, words of dictionaries: another model */
 } neo_difference;
 typedef struct neo_load_desc {
     const char *dir;    /* required */
