@@ -237,6 +237,10 @@ if "$B/gpt" $gpt --cluster "$W/slow.cluster" --trace "$W/t.json" >"$W/out" 2>"$W
     grep -qE '^predicted worst: layers backward, by [0-9]{5,}\.' "$W/out"; then pass
 else fail "gpt --cluster: $(cat "$W/out" "$W/err")"
 fi
+if cat "$W/slow.cluster" | "$B/gpt" $gpt --ranks 2 --cluster /dev/stdin --trace "$W/t.json" \
+    >"$W/out" 2>"$W/err" && grep -q '^predicted worst: ' "$W/out"; then pass
+else fail "gpt --cluster from a pipe, 2 ranks: $(cat "$W/out" "$W/err")"
+fi
 if "$B/gpt" $gpt --cluster "$W/slow.cluster" >"$W/out" 2>"$W/err"; then
     fail "gpt --cluster without --trace is accepted"
 elif grep -q -e "--cluster needs --trace" "$W/err"; then pass

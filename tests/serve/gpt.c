@@ -281,7 +281,7 @@ static void descriptions(void) {
     save("f64", "f64", BYTES);
     CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_UNSUPPORTED,
               "weights_dtype \"f64\" is neither f32 nor bf16");
-    save("gelu", "f32", BYTES ", \"gelu\": \"fast\"");
+    save("gelu", "f32", "[1], \"gelu\": \"fast\"");
     CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_UNSUPPORTED,
               "gelu \"fast\" is neither erf nor tanh");
     save("words", "f32", "[1], \"vocabulary\": 11");

@@ -30,7 +30,7 @@ typedef struct run {
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
     double sent[3][2];  /* bytes of a step: of all_gather ...; predicted and counted */
-    neo_cluster cluster; /* of --cluster */
+    neo_cluster cluster; /* of --cluster, on rank 0 */
     int64_t sent_before; /* bytes that counters no longer have: --memory sets them to 0 */
 } run;
 
@@ -211,7 +211,7 @@ static neo_status set_up(run *r) {
     const char *cluster = r->o->cluster;
     TRY(agree(r->me.comm, prepare(r)));
     TRY(agree(r->me.comm,
-              cluster ? cluster_read("cluster", cluster, &r->cluster) : NEO_OK));
+              cluster && !r->me.rank ? cluster_read("cluster", cluster, &r->cluster) : NEO_OK));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(device_group(r->me.comm, r->o->machine.sums, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
@@ -291,9 +291,9 @@ enum { OPERATIONS = 6, SPANS = 5 };
 static const struct {
     const char *name, *category, *span[SPANS];
 } OPERATION[OPERATIONS] = {
-    {"layers forward", "compute", {"neo_linear_forward"}},
+    {"layers forward", "compute", {"neo_linear_forward", "neo_linear_act_forward"}},
     {"attention forward", "compute", {"neo_attention_forward"}},
-    {"layers backward", "compute", {"neo_linear_backward"}},
+    {"layers backward", "compute", {"neo_linear_backward", "neo_linear_act_backward"}},
     {"attention backward", "compute", {"neo_attention_backward"}},
     {"norms, GELU, sums", "compute", {"neo_layer_norm_forward", "neo_layer_norm_backward",
                                       "neo_activation_forward", "neo_activation_backward",
