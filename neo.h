@@ -1617,8 +1617,8 @@ typedef struct neo_table_desc {
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
                             up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
                             whatever the plan; 0: 1. The lookup of bags of three ids and more,
-                            with weights of any, takes up to 1.7 times as long; above 64 a pass
-                            for each 64 */
+                            with weights of any, takes longer: of five, whose rows a cache has, up
+                            to 3 times as long with 8, 11 with 64; above 64 a pass for each 64 */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so

@@ -3111,18 +3111,34 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, int64_t stride) {
            ((NEO__LOAD(p + 4 * stride) + NEO__LOAD(p + 5 * stride)) +
             (NEO__LOAD(p + 6 * stride) + NEO__LOAD(p + 7 * stride)));
 }
+/* A bit for each eight of a bag's buckets that may have rows: all, of many ids. */
+NEO__KERNEL_INLINE uint32_t NEO__FN(bag_eights)(const neo__bag_lookup *lookup,
+                                                const neo__bag_some *some, int64_t bag,
+                                                int count) {
+    const int64_t *offsets = lookup->offsets, from = offsets[some->b];
+    const int32_t *slot = some->slot, first = (int32_t)((bag - some->b) * some->slots);
+    uint32_t eights = 0;
+    if (count == 1 || offsets[bag + 1] - offsets[bag] > 2 * count) return (1u << count) - 1;
+    for (int64_t i = offsets[bag] - from; i < offsets[bag + 1] - from; i++)
+        eights |= 1u << (uint32_t)(slot[i] - first) / 8;
+    return eights & ((1u << count) - 1); /* the last slot is in none */
+}
 /* The sum over all buckets goes to the first, all others are zeros again: over each eight, then by
-   the tree over eights. */
-NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int eights, int64_t stride) {
+   the tree over eights. What has no rows is zeros. */
+NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int eights, uint32_t has, int64_t stride) {
     for (int e = 0; e < eights; e++) {
         float *to = sum + 8 * e * stride;
+        if (!(has >> e & 1)) continue;
         for (int64_t c = 0; c < stride; c += NEO__W)
             NEO__STORE(to + c, NEO__FN(sum_eight)(to + c, stride));
         memset(to + stride, 0, sizeof *to * 7 * (size_t)stride);
     }
-    for (int e = eights; e > 1; e = (e + 1) / 2) /* neighbours */
+    for (int e = eights; e > 1; e = (e + 1) / 2) { /* neighbours */
+        uint32_t both_have = 0;
         for (int i = 0; i < e; i += 2) {
             float *to = sum + 4 * i * stride, *from = sum + 8 * i * stride;
+            if (!(has >> i & 3)) continue;
+            both_have |= 1u << i / 2;
             for (int64_t c = 0; c < stride; c += NEO__W) {
                 const NEO__VF next = i + 1 < e ? NEO__LOAD(from + 8 * stride + c) : NEO__SET(0.0f);
                 const NEO__VF both = NEO__LOAD(from + c) + next;
@@ -3131,16 +3147,20 @@ NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int eights, int64_t stride)
                 NEO__STORE(to + c, both);
             }
         }
+        has = both_have;
+    }
 }
 /* The sums of a bag of one bucket, or of more than eight, or of some of its buckets, to their
    place. */
-NEO__KERNEL_FAR void NEO__FN(bag_end)(const neo__bag_lookup *lookup, float *sum, int64_t slots,
-                                      int64_t bag, int64_t col, int64_t n, neo__part_tree *tree,
-                                      uint64_t groups) {
-    const int64_t length = lookup->offsets[bag + 1] - lookup->offsets[bag];
+NEO__KERNEL_FAR void NEO__FN(bag_end)(const neo__bag_lookup *lookup, float *sum,
+                                      const neo__bag_some *some, int64_t bag, int64_t col,
+                                      int64_t n, neo__part_tree *tree, uint64_t groups) {
+    const int64_t length = lookup->offsets[bag + 1] - lookup->offsets[bag], slots = some->slots;
     const int eights = (int)(slots / 8), more = (groups & (groups - 1)) != 0;
     float *to = lookup->out + bag * lookup->out_stride + col, *from = sum;
-    if (lookup->buckets > 1) NEO__FN(sum_eights)(sum, eights, tree->stride);
+    if (lookup->buckets > 1)
+        NEO__FN(sum_eights)(sum, eights, NEO__FN(bag_eights)(lookup, some, bag, eights),
+                            tree->stride);
     if (tree->depth || more) {
         float *push = NEO__FN(part_push)(tree, __builtin_ctzll(groups));
         memcpy(push, sum, sizeof *sum * (size_t)tree->stride);
@@ -3192,7 +3212,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
         }
         if (NEO__ONE_WIDTH || slots > 9 || lookup->buckets == 1 || left < stride) {
             for (int64_t bag = b; bag < b_end; bag++, p += room)
-                NEO__FN(bag_end)(lookup, p, slots, bag, col, left, &tree, groups);
+                NEO__FN(bag_end)(lookup, p, some, bag, col, left, &tree, groups);
             continue;
         }
         for (int64_t bag = b; bag < b_end; bag++, p += room, to += out_stride) {
@@ -3351,15 +3371,18 @@ NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *lookup) {
     case NEO__W: NEO__FN(bag_narrow_1)(lookup, 0, lookup->bags, 0); return;
     default: break;
     }
-    for (int64_t b = 0; b < lookup->bags; b++) {
+    enum { SOME = 32 }; /* bags, whose rows stay near from one pass to the next */
+    for (int64_t b = 0, end; b < lookup->bags; b = end) {
         int64_t col = 0;
-        for (; col + 8 * NEO__W <= lookup->dim; col += 8 * NEO__W)
-            NEO__FN(bag_narrow_8)(lookup, b, b + 1, col);
-        for (; col + 2 * NEO__W <= lookup->dim; col += 2 * NEO__W)
-            NEO__FN(bag_narrow_2)(lookup, b, b + 1, col);
-        for (; col + NEO__W <= lookup->dim; col += NEO__W)
-            NEO__FN(bag_narrow_1)(lookup, b, b + 1, col);
-        if (col < lookup->dim) NEO__FN(bag_any_from)(lookup, b, b + 1, col);
+        for (end = b; end < NEO__MIN(b + SOME, lookup->bags); end++) {
+            for (col = 0; col + 8 * NEO__W <= lookup->dim; col += 8 * NEO__W)
+                NEO__FN(bag_narrow_8)(lookup, end, end + 1, col);
+            for (; col + 2 * NEO__W <= lookup->dim; col += 2 * NEO__W)
+                NEO__FN(bag_narrow_2)(lookup, end, end + 1, col);
+            for (; col + NEO__W <= lookup->dim; col += NEO__W)
+                NEO__FN(bag_narrow_1)(lookup, end, end + 1, col);
+        }
+        if (col < lookup->dim) NEO__FN(bag_any_from)(lookup, b, end, col);
     }
 }
 #else
