@@ -3118,7 +3118,8 @@ NEO__KERNEL_INLINE uint32_t NEO__FN(bag_eights)(const neo__bag_lookup *lookup,
     const int64_t *offsets = lookup->offsets, from = offsets[some->b];
     const int32_t *slot = some->slot, first = (int32_t)((bag - some->b) * some->slots);
     uint32_t eights = 0;
-    if (count == 1 || offsets[bag + 1] - offsets[bag] > 2 * count) return (1u << count) - 1;
+    if (NEO__ONE_WIDTH || count == 1 || offsets[bag + 1] - offsets[bag] > 2 * count)
+        return (1u << count) - 1;
     for (int64_t i = offsets[bag] - from; i < offsets[bag + 1] - from; i++)
         eights |= 1u << (uint32_t)(slot[i] - first) / 8;
     return eights & ((1u << count) - 1); /* the last slot is in none */
