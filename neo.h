@@ -3232,11 +3232,12 @@ typedef struct neo__part_tree {
     int depth;
 } neo__part_tree;
 enum { NEO__POOL_IDS = 128 };     /* of at most so many ids the buckets are found ahead */
-/* Some bags that are looked up together. Slots are those of a bag: its buckets, and one for what is
-   not summed. An id has a row, the slot where it adds, and an id so far ahead, of which the row is
+/* Some bags that are looked up together. Slots are those of a bag: its buckets. An id has a row, or
+   -1 if it is not summed, the slot where it adds, and an id so far ahead, of which the row is
    fetched; the rows and those ids are the batch's ids, or copies. */
 typedef struct neo__bag_some {
     int64_t b, b_end, slots;
+    int64_t apart; /* slots from bag to bag: one more, as sums 4 KiB apart are slow */
     int known; /* 0: more ids than NEO__POOL_IDS, or more buckets: some at a time */
     int64_t ahead;
     const int64_t *row, *next;

@@ -3040,14 +3040,14 @@ NEO__KERNEL_INLINE void NEO__FN(bag_slots)(const neo__bag_lookup *a, int is_i32,
         slot[i] += (int32_t)(((double)neo__jagged_id(a->ids, is_i32, k + i) + shift) * scale);
 }
 /* The rows of the ids [k, k_end) of bags from b on, and the slots of their sums: a bag's first slot
-   is that of bucket `first`, its last takes what is not summed. And the ids whose rows are fetched
-   meanwhile, which need not be inside: a fetch reads nothing. */
+   is that of bucket `first`. And the ids whose rows are fetched meanwhile, which need not be inside:
+   a fetch reads nothing. */
 NEO__KERNEL_FAR void NEO__FN(bag_find)(const neo__bag_lookup *lookup, int64_t first, int64_t b,
                                        int64_t k, int64_t k_end, neo__bag_some *some) {
     const int64_t n = k_end - k, slots = some->slots, *offsets = lookup->offsets;
     const int is_i32 = NEO__I32_IDS(lookup);
     int32_t *slot = some->slot;
-    for (int32_t from = 0; b < some->b_end; b++, from += (int32_t)slots)
+    for (int32_t from = 0; b < some->b_end; b++, from += (int32_t)some->apart)
         for (int64_t i = NEO__MAX(offsets[b] - k, 0); i < NEO__MIN(offsets[b + 1] - k, n); i += 8)
             for (int j = 0; j < 8; j++) slot[i + j] = from; /* past its end the next bag's follow */
     some->row = is_i32 ? some->rows : (const int64_t *)lookup->ids + k;
@@ -3065,9 +3065,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_find)(const neo__bag_lookup *lookup, int64_t fi
     for (int64_t i = 0; i < n; i++) {
         const int64_t id = NEO__FN(bag_clamp)(lookup, some->row[i]);
         const int64_t its = id < 0 ? -1 : neo__bag_bucket(lookup, id) - first;
-        const int in = its >= 0 && its < slots - 1;
-        some->rows[i] = in ? id : 0;
-        slot[i] += (int32_t)(in ? its : slots - 1);
+        const int in = its >= 0 && its < slots;
+        some->rows[i] = in ? id : -1;
+        slot[i] += in ? (int32_t)its : 0;
     }
     some->row = some->rows;
 }
@@ -3089,6 +3089,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo
             NEO__FETCH((const char *)(fetched + (uintptr_t)(v * NEO__W * size)));
         if (dtype == NEO_I8 && col == 0)
             NEO__FETCH((const char *)((uintptr_t)scales + later * (2 * sizeof *scales)));
+        if (ids[r] < 0) continue;
         const char *row = data + ids[r] * row_bytes;
         float *to = sum + slot[r] * (count * NEO__W);
         NEO__VF w = NEO__SET(1.0f), scale = w, bias = w;
@@ -3116,13 +3117,13 @@ NEO__KERNEL_INLINE uint32_t NEO__FN(bag_eights)(const neo__bag_lookup *lookup,
                                                 const neo__bag_some *some, int64_t bag,
                                                 int count) {
     const int64_t *offsets = lookup->offsets, from = offsets[some->b];
-    const int32_t *slot = some->slot, first = (int32_t)((bag - some->b) * some->slots);
+    const int32_t *slot = some->slot, first = (int32_t)((bag - some->b) * some->apart);
     uint32_t eights = 0;
     if (NEO__ONE_WIDTH || count == 1 || offsets[bag + 1] - offsets[bag] > 2 * count)
         return (1u << count) - 1;
     for (int64_t i = offsets[bag] - from; i < offsets[bag + 1] - from; i++)
         eights |= 1u << (uint32_t)(slot[i] - first) / 8;
-    return eights & ((1u << count) - 1); /* the last slot is in none */
+    return eights;
 }
 /* The sum over all buckets goes to the first, all others are zeros again: over each eight, then by
    the tree over eights. What has no rows is zeros. */
@@ -3175,7 +3176,6 @@ NEO__KERNEL_FAR void NEO__FN(bag_end)(const neo__bag_lookup *lookup, float *sum,
         NEO__STC(to, s);
     }
     memset(sum, 0, sizeof *sum * (size_t)tree->stride);
-    memset(sum + (slots - 1) * tree->stride, 0, sizeof *sum * (size_t)tree->stride);
 }
 /* Some bags, `count` vectors of columns from col on; there are `left` columns. sum: zeros, before
    and after. */
@@ -3184,9 +3184,9 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
     float part[(int)NEO__PART_DEPTH * 8 * NEO__W];
     const int64_t stride = count * NEO__W, b = some->b, b_end = some->b_end, slots = some->slots,
                   *offsets = lookup->offsets, from = offsets[b], last = offsets[b_end],
-                  room = slots * stride, out_stride = lookup->out_stride;
+                  room = some->apart * stride, out_stride = lookup->out_stride;
     const neo_dtype dtype = lookup->store->dtype;
-    const int mean = lookup->mean, inside = lookup->inside;
+    const int mean = lookup->mean;
     neo__part_tree tree;
     tree.sum = part, tree.stride = stride, tree.n = stride, tree.depth = 0;
     uint64_t groups =
@@ -3211,7 +3211,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
 #endif
 #undef NEO__ANY_ROWS
         }
-        if (NEO__ONE_WIDTH || slots > 9 || lookup->buckets == 1 || left < stride) {
+        if (NEO__ONE_WIDTH || slots > 8 || lookup->buckets == 1 || left < stride) {
             for (int64_t bag = b; bag < b_end; bag++, p += room)
                 NEO__FN(bag_end)(lookup, p, some, bag, col, left, &tree, groups);
             continue;
@@ -3222,7 +3222,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
             s[v] = NEO__FN(sum_eight)(p + v * NEO__W, stride) + NEO__SET(0.0f);
             NEO__EACH(v, count)
             NEO__EACH(j, 8) NEO__STORE(p + j * stride + v * NEO__W, NEO__SET(0.0f));
-            if (!inside) memset(p + 8 * stride, 0, sizeof *p * (size_t)stride);
             NEO__FN(bag_store)(to, s, count, mean, offsets[bag + 1] - offsets[bag]);
         }
     }
@@ -3251,8 +3250,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
     neo__bag_some some;
     const int64_t dim = lookup->dim, *offsets = lookup->offsets,
                   vectors = NEO__MIN((dim - first_col + NEO__W - 1) / NEO__W, (int64_t)WIDTH);
-    some.slots = 1 + NEO__MIN((lookup->buckets + 7) / 8 * 8, NEO__POOL_BUCKETS);
-    const int64_t room = some.slots * vectors * NEO__W,
+    some.slots = NEO__MIN((lookup->buckets + 7) / 8 * 8, NEO__POOL_BUCKETS);
+    some.apart = some.slots + 1;
+    const int64_t room = some.apart * vectors * NEO__W,
                   most = lookup->buckets > NEO__POOL_BUCKETS ? 1 : NEO__MAX(1, 4096 / room),
                   ahead = NEO__FN(bag_far_ahead)(lookup->store->row_bytes / 4);
     NEO__UNUSED const int may_be_three = lookup->table && lookup->inside && !lookup->weights &&
