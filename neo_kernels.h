@@ -3040,8 +3040,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_slots)(const neo__bag_lookup *a, int is_i32,
         slot[i] += (int32_t)(((double)neo__jagged_id(a->ids, is_i32, k + i) + shift) * scale);
 }
 /* The rows of the ids [k, k_end) of bags from b on, and the slots of their sums: a bag's first slot
-   is that of bucket `first`. And the ids whose rows are fetched meanwhile, which need not be inside:
-   a fetch reads nothing. */
+   is that of bucket `first`. And the ids whose rows are fetched meanwhile, which need not be
+   inside: a fetch reads nothing. */
 NEO__KERNEL_FAR void NEO__FN(bag_find)(const neo__bag_lookup *lookup, int64_t first, int64_t b,
                                        int64_t k, int64_t k_end, neo__bag_some *some) {
     const int64_t n = k_end - k, slots = some->slots, *offsets = lookup->offsets;

@@ -759,6 +759,48 @@ static void test_huge_table(void) {
 #endif
 }
 
+/* A dropped id reads no row: not row 0 either, whose page cannot be read here. */
+static void test_dropped_reads_nothing(void) {
+#if defined(_WIN32) || !defined(MAP_ANONYMOUS)
+    SKIP("no mapping");
+#else
+    enum { HALF = 1 << 16, DIM = 16, ROWS = 2 * HALF / (4 * DIM) };
+    char *p = mmap(NULL, 2 * HALF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(p != MAP_FAILED && mprotect(p, HALF, PROT_NONE) == 0);
+    float *w = (float *)(void *)p;
+    for (int64_t r = ROWS / 2; r < ROWS; r++)
+        for (int c = 0; c < DIM; c++) w[r * DIM + c] = (float)(r % 100);
+    static const int64_t offsets[] = {0, 5, 6, 10};
+    static const int64_t ids[] = {ROWS, ROWS - 1, -1, ROWS / 2, INT64_MAX, INT64_MIN,
+                                  ROWS - 1, ROWS - 2, ROWS - 3, INT64_C(1) << 40};
+    const float want[] = {(ROWS - 1) % 100 + ROWS / 2 % 100, 0,
+                          (ROWS - 1) % 100 + (ROWS - 2) % 100 + (ROWS - 3) % 100};
+    for (int i = 0; i < (int)(sizeof all_isas / sizeof *all_isas); i++)
+        for (int buckets = 1; buckets <= 100; buckets = buckets == 1 ? 8 : buckets + 92) {
+            if (!neo_isa_available(all_isas[i])) continue;
+            neo_ctx *ctx = test_ctx(1, all_isas[i], 1);
+            const int64_t rows = ROWS, dim = DIM;
+            Model m;
+            model_init(&m, 1, &rows, &dim, 1, NEO_POOL_SUM);
+            m.table[0].weight = p;
+            m.table[0].init.kind = NEO_INIT_NONE;
+            m.table[0].row_buckets = buckets;
+            m.desc.bounds = NEO_BOUNDS_DROP;
+            neo_bags *bags = NULL;
+            REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
+            neo_jagged j = {.batch = 3, .feature_count = 1, .id_dtype = NEO_I64,
+                            .offsets = offsets, .ids = ids};
+            float out[3 * DIM];
+            CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 3, DIM)));
+            for (int b = 0; b < 3; b++)
+                CHECK(out[b * DIM] == want[b] && out[b * DIM + DIM - 1] == want[b]);
+            neo_bags_destroy(bags);
+            neo_ctx_destroy(ctx);
+        }
+    munmap(p, 2 * HALF);
+#endif
+}
+
 int main(void) {
     RUN(test_values);
     RUN(test_edges);
@@ -776,5 +818,6 @@ int main(void) {
     RUN(test_reserve);
     RUN(test_init);
     RUN(test_huge_table);
+    RUN(test_dropped_reads_nothing);
     return test_end("bags/lookup");
 }
