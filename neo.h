@@ -7792,41 +7792,37 @@ static neo_status neo__linear_grads(neo_ctx *ctx, const char *fn, const neo__lea
     return NEO__RUN(ctx, fn, linear_grads, &call);
 }
 
-NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
-                                      neo_activation act, neo_tensor y) {
-    static const char *const fn = "neo_linear_forward";
+/* Both forwards; before: what act is of, z, or NULL. */
+NEO__INLINE neo_status neo__linear_forward(neo_ctx *ctx, const char *fn, const neo_tensor *input,
+                                           const neo_tensor *weight, const neo_tensor *bias,
+                                           neo_activation act, const neo_tensor *before,
+                                           const neo_tensor *output) {
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_activation(fn, act));
-    const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
-    const neo_dtype dtype = neo__operand_dtype(w);
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
-    NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
-    NEO__TRY(neo__check_bias(ctx, dtype, bias, out, fn));
-    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"}, {&w, "w"}, {&bias, "bias"});
-    neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
-    call.bias = neo__f32(bias), call.narrow_bias = bias.dtype == NEO_BF16;
-    call.finish.act = act;
+    const int64_t batch = input->shape[0], in = weight->shape[1], out = weight->shape[0];
+    const neo_dtype dtype = neo__operand_dtype(*weight);
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, *weight, out, in, 0, fn, "w"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, *input, batch, in, 0, fn, "x"));
+    if (before) NEO__TRY(neo__check_product(ctx, dtype, *before, batch, out, fn, "z"));
+    NEO__TRY(neo__check_product(ctx, dtype, *output, batch, out, fn, "y"));
+    NEO__TRY(neo__check_bias(ctx, dtype, *bias, out, fn));
+    const neo__named named[] = {
+        {before, "z"}, {output, "y"}, {input, "x"}, {weight, "w"}, {bias, "bias"}};
+    NEO__TRY(neo__check_apart(fn, before ? named : named + 1, before ? 2 : 1, before ? 5 : 4, 0));
+    neo__gemm_call call = neo__gemm_call_make(*input, 0, *weight, 1, before ? *before : *output);
+    call.bias = neo__f32(*bias), call.narrow_bias = bias->dtype == NEO_BF16;
+    if (before) neo__gemm_call_finish(&call, act, 0, *output, neo_tensor_none());
+    else call.finish.act = act;
     return NEO__RUN(ctx, fn, gemm, &call);
+}
+NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
+                                      neo_activation act, neo_tensor y) {
+    return neo__linear_forward(ctx, "neo_linear_forward", &x, &w, &bias, act, NULL, &y);
 }
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_linear_act_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                           neo_activation act, neo_tensor z, neo_tensor y) {
-    static const char *const fn = "neo_linear_act_forward";
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__TRY(neo__check_activation(fn, act));
-    const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
-    const neo_dtype dtype = neo__operand_dtype(w);
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
-    NEO__TRY(neo__check_product(ctx, dtype, z, batch, out, fn, "z"));
-    NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
-    NEO__TRY(neo__check_bias(ctx, dtype, bias, out, fn));
-    NEO__APART(fn, 2, 0, {&z, "z"}, {&y, "y"}, {&x, "x"}, {&w, "w"}, {&bias, "bias"});
-    neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, z);
-    call.bias = neo__f32(bias), call.narrow_bias = bias.dtype == NEO_BF16;
-    neo__gemm_call_finish(&call, act, 0, y, neo_tensor_none());
-    return NEO__RUN(ctx, fn, gemm, &call);
+    return neo__linear_forward(ctx, "neo_linear_act_forward", &x, &w, &bias, act, &z, &y);
 }
 NEO_API neo_status neo_linear_act_backward(neo_ctx *ctx, neo_tensor dy, neo_tensor w,
                                            neo_activation act, neo_tensor z, neo_tensor dz) {
