@@ -14,7 +14,8 @@ import ctypes
 import time
 import warnings
 
-from common import Neo, Report, Turns, available_bytes, begin, median, same, torch_with
+from common import (BackwardTurns, Neo, Report, Turns, available_bytes, begin, median, same,
+                    torch_with)
 
 args = begin(__doc__)
 torch = torch_with(args)
@@ -280,7 +281,7 @@ class Case:
             same("backward %s by torch" % self.name, ours, theirs, tolerance)
         if self.probe:
             subjects["probe"] = self.probe_backward
-        turns = BackwardTurns(args, subjects, forwards).run()
+        turns = BackwardTurns(args, subjects, forwards, turns=7, calls=BATCHES).run()
         row = self.dim * (2 if self.dtype else 4)
         unique = sum(len(ids.view(TABLES, -1)[t].unique())
                      for ids in self.ids for t in range(TABLES)) / BATCHES
@@ -312,26 +313,6 @@ def worth(slow, fast, name):
         print("# %s: nbit TBE takes %.0f times as long as TBE: left out" % (
             name, least[1] / least[0]), flush=True)
     return least[1] <= 5 * least[0]
-
-
-class BackwardTurns(Turns):
-    """The backward of autograd needs a forward, which is not timed."""
-
-    def __init__(self, args, subjects, forwards):
-        self.forwards = forwards
-        super().__init__(args, subjects, turns=7, calls=BATCHES)
-
-    def time(self, name, calls):
-        if name not in self.forwards:
-            return super().time(name, calls)
-        run, forward, total = self.subjects[name], self.forwards[name], 0
-        for i in range(self.counter, self.counter + calls):
-            out = forward(i)
-            start = self.clock()
-            run(out)
-            total += self.clock() - start
-        self.counter += calls
-        return total / calls
 
 
 def shape_name(rows, dim, dtype):

@@ -162,6 +162,16 @@ def spread(values):
     return 100 * (quantile(values, 0.75) - quantile(values, 0.25)) / m if m else math.inf
 
 
+def clocks():
+    """ns: the CPU time of the process, and the wall clock."""
+    return time.process_time_ns(), time.perf_counter_ns()
+
+
+def since(start):
+    """ns by each clock since clocks() gave `start`."""
+    return [now - then for now, then in zip(clocks(), start)]
+
+
 class Turns:
     """Takes turns among neo and peers: neo p q, q p neo, neo p q ... so that what disturbs the
     machine hits all alike.
@@ -208,11 +218,10 @@ class Turns:
         """ns of a call, the mean of `calls`; self.both: in CPU time and by the wall clock."""
         run, first = self.subjects[name], self.counter
         self.counter += calls
-        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        start = clocks()
         for i in range(first, first + calls):
             run(i)
-        cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
-        self.both = [t / (calls * self.inner.get(name, 1)) for t in (cpu, wall)]
+        self.both = [ns / (calls * self.inner.get(name, 1)) for ns in since(start)]
         return self.both[self.clock]
 
     def turn(self, name):
@@ -239,9 +248,36 @@ class Turns:
                 self.ns[name].append((once[name] + again[name]) / 2)
         return self
 
+    def add_best(self):
+        """A subject "best": the better of the peers, turn by turn."""
+        for series in (self.ns, *self.clocks):
+            series["best"] = [min(v) for v in zip(*(series[name] for name in self.names[1:]))]
+
     def ratio(self, peer, neo="neo"):
         """Of time: above 1, neo is faster. The list over turns."""
         return [p / n for p, n in zip(self.ns[peer], self.ns[neo])]
+
+
+class BackwardTurns(Turns):
+    """The backward of autograd needs a forward, which is not timed. forwards: of the subjects that
+    do, by name; such a subject is a function of what its forward gave."""
+
+    def __init__(self, args, subjects, forwards, **options):
+        self.forwards = forwards
+        super().__init__(args, subjects, **options)
+
+    def time(self, name, calls):
+        if name not in self.forwards:
+            return super().time(name, calls)
+        run, forward, total = self.subjects[name], self.forwards[name], [0, 0]
+        for i in range(self.counter, self.counter + calls):
+            out = forward(i)
+            start = clocks()
+            run(out)
+            total = [ns + more for ns, more in zip(total, since(start))]
+        self.counter += calls
+        self.both = [ns / calls for ns in total]
+        return self.both[self.clock]
 
 
 def same(what, ours, theirs, tolerance, off=0.0):
@@ -295,11 +331,12 @@ class Report:
         (GFLOP/s: flops); None: times in us."""
         ratios = turns.ratio(peer, neo)
         a, b = median(turns.ns[neo]), median(turns.ns[peer])
-        cpu, wall = (median(ns[peer]) / max(median(ns[neo]), 1) for ns in turns.clocks)
+        if turns.clocks:
+            more["cpu_ratio"], more["wall_ratio"] = (
+                median(ns[peer]) / max(median(ns[neo]), 1) for ns in turns.clocks)
         self.line(what=what, peer=label or peer, unit=unit, neo=work / a if work else a / 1e3,
                   theirs=work / b if work else b / 1e3, ratio=median(ratios),
-                  spread=spread(ratios), target=target, turns=len(ratios), cpu_ratio=cpu,
-                  wall_ratio=wall, **more)
+                  spread=spread(ratios), target=target, turns=len(ratios), **more)
 
     def skip(self, what, peer, reason, target=None):
         self.line(what=what, peer=peer, skipped=reason, target=target)

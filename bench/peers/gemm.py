@@ -40,9 +40,7 @@ def measure(size, trans_a, trans_b, bf16=0):
                                         unit="GFLOP/s", ceiling=share)
         return
     report = Report(args, "gemm")
-    # the better of the two, turn by turn
-    for series in (turns.ns, *turns.clocks):
-        series["best"] = [min(v) for v in zip(*(series[name] for name in turns.names[1:]))]
+    turns.add_best()
     for peer in turns.names[1:]:
         report.turns(what, turns, peer, None, work=flops, unit="GFLOP/s", ceiling=share)
     report.turns(what, turns, "best", 0.95, work=flops, unit="GFLOP/s", label="better of both",

@@ -4,6 +4,7 @@ lines say. tests/programs/peers.sh runs it."""
 
 import array
 import ctypes
+import json
 import os
 import re
 import sys
@@ -161,6 +162,22 @@ def check_turns():
     assert "".join(order[4:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
     assert common.median([3, 1, 2]) == 2 and common.median([4, 1, 2, 3]) == 2.5
     assert abs(common.spread([1, 2, 3, 4, 5]) - 200 / 3) < 1e-9
+
+    def back(out):
+        order.append(out)
+    subjects = {"neo": subjects["neo"], "autograd": back, "other": back}
+    turns = common.BackwardTurns(Args, subjects, {"autograd": str, "other": str}, calls=1)
+    del order[:]
+    turns.run()
+    assert order.count("n") * 2 == sum(out.isdigit() for out in order), order
+    turns.add_best()
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
+        Args.out = out.name
+        common.Report(Args, "bags backward").turns("uniform", turns, "best", 2.0)
+        turns.clocks = None
+        common.Report(Args, "bags backward").turns("uniform", turns, "best", 2.0)
+        lines = [json.loads(line) for line in out]
+    assert ["cpu_ratio" in line for line in lines] == [True, False], lines
 
 
 def check_table():
