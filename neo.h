@@ -6521,9 +6521,12 @@ typedef struct neo__gemm_grid {
 typedef struct neo__gemm_box {
     int64_t t0, t1, p0, p1, k0, k1;
 } neo__gemm_box;
-/* Time of a product for neo__run_tasks: AVX2 does some 32 multiply-adds in a ns, AMX more. */
+/* Time of a product for neo__run_tasks: AVX2 does some 32 multiply-adds in a ns, AMX more. Of bf16
+   whole tiles are computed, of 8 x 16 or more. */
 static int64_t neo__gemm_ns(const neo_ctx *ctx, const neo__gemm_call *call) {
-    const double fmas = (double)call->m * (double)call->n * (double)(call->k + NEO__GEMM_ENDS);
+    const int64_t m = call->narrow ? NEO__MAX(call->m, 8) : call->m;
+    const int64_t n = call->narrow ? NEO__MAX(call->n, 16) : call->n;
+    const double fmas = (double)m * (double)n * (double)(call->k + NEO__GEMM_ENDS);
     return (int64_t)NEO__MIN(fmas / (call->narrow && ctx->bf16 ? 256.0 : 32.0), 1e15);
 }
 /* Cut into tasks of at most `most` tiles: *rows x *cols of them, then halves of the longer side
