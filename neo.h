@@ -1396,7 +1396,8 @@ typedef struct neo_jagged {
     const int64_t *feature_bags; /* [T + 1]: feature t has bags feature_bags[t] ..
                                     feature_bags[t+1]; NULL: every feature has B bags */
     neo_place place; /* of offsets, ids and weights; feature_bags are on the host always. Only
-                        neo_bags_... of a context with a device take a batch that is there */
+                        neo_bags_... and neo_shard_... of contexts with a device take a batch that
+                        is there */
     const int32_t *inverse; /* [T][B], with feature_bags, on the host: sample b of feature t reads
                                its bag inverse[t B + b]. Bags are numbered in order of the samples
                                that first read them, so none is left over. NULL: bag b */
@@ -1500,6 +1501,19 @@ NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer);
 NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out);
 NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
                                                  float *dweights);
+#endif
+
+/* neo_ids_unique: the distinct ids of a list, rising, and where each id is among them: as
+   torch.unique with return_inverse. count: how many there are, on the host.
+   Shapes   ids [N] i64 or i32; unique [N] of the same dtype, behind the first `count` of which
+            anything is; inverse [N] i32: ids[i] is unique[inverse[i]]. Contiguous, where ctx
+            computes.
+   Aliasing none may overlap.
+   Errors   NEO_ERR_SHAPE, NEO_ERR_ARG: of these. NEO_ERR_CAPACITY: 2^31 ids or more.
+   Memory   on a device its work memory, which may grow in the first call; allocates nothing. */
+#if !defined(NEO_INFERENCE)
+NEO_API neo_status neo_ids_unique(neo_ctx *ctx, neo_tensor ids, neo_tensor unique,
+                                  neo_tensor inverse, int64_t *count);
 #endif
 
 /* ---------------------------------------------------------------------------
@@ -2574,6 +2588,49 @@ typedef struct neo__rows_call {
     const int32_t *lengths; /* [][rows] */
     struct neo_wire_stats *stats; /* of what encoding did, on the CPU; or NULL */
 } neo__rows_call;
+/* Ids of a batch by the parts of the rows that they are in ("bucketize"), in each part in the order
+   of the batch. Feature f has the parts [first_part[f], first_part[f + 1]), each from a row on, up
+   to the next; ids of a feature that has none are only looked at. What is bad is found; then
+   no id is written, nor where the batch has more than max_ids. */
+typedef struct neo__split_found {
+    int64_t first, ids, outside; /* the first offset; ids in the batch; outside their tables */
+    int64_t bag, id; /* the first bag with decreasing offsets; the first id outside, where bounds
+                        are NEO_BOUNDS_ERROR, counted from the batch's first; -1: none */
+    int64_t at, begin, what; /* of either: its bag, where that begins; its end, or the id */
+} neo__split_found;
+typedef struct neo__split_call {
+    const neo_jagged *batch; /* T x B, in memory of the device */
+    const int64_t *rows, *first_part, *part_row; /* host: [T], [T + 1], [parts] */
+    neo_bounds bounds;
+    int64_t max_ids; /* that ids and weights have room for */
+    neo_dtype id_dtype;
+    void *ids;        /* less the first row of their part */
+    float *weights;   /* NULL: not wanted; ones where the batch has none */
+    int32_t *lengths; /* [parts][B] */
+    int64_t *counts;  /* host, [parts + T]: ids of each part; of each feature */
+    neo__split_found *found; /* host */
+} neo__split_call;
+/* Bags in another order, with their ids ("permute"): run after run of bags that lie one behind
+   another. Where they begin is said by offsets, or by lengths and the place of each run's first
+   id. */
+typedef struct neo__ids_run {
+    int64_t bags, from, from_id; /* so many bags, from bag `from` on; from_id: with lengths */
+    int64_t to;                  /* bags before it */
+} neo__ids_run;
+typedef struct neo__join_call {
+    const neo__ids_run *run; /* host, [runs] */
+    int64_t runs, bags;      /* bags of all runs */
+    const int64_t *offsets;
+    const int32_t *lengths; /* or NULL */
+    const void *ids;
+    const float *weights;
+    neo_dtype id_dtype;
+    int64_t max_ids;     /* where there are more, none is written */
+    int64_t *to_offsets; /* NULL: not wanted */
+    int32_t *to_lengths;
+    void *to_ids;
+    float *to_weights;
+} neo__join_call;
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -2600,6 +2657,15 @@ NEO_API void neo__wire_add_stats(const neo_ctx *ctx, const neo__wire_call *call,
 #endif
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
+#if !defined(NEO_INFERENCE)
+/* In that order, too; what it finds is there on return. Errors   NEO_ERR_ARG, NEO_ERR_FORMAT: of
+   the batch, but for an id that is outside. */
+NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, const char *fn);
+NEO_API neo_status neo__device_join(neo_ctx *ctx, const neo__join_call *call);
+/* From here on batches in the device's memory are sound and have up to so many ids: the host waits
+   for no look at them. */
+NEO_API void neo__bags_vouch(neo_bags *bags, int64_t ids);
+#endif
 /* neo_parallel_for of tasks that take one thread about `ns` in all. Here it is decided whether they
    are worth another: with little to do the caller is alone, and for somewhat more it wakes nobody,
    but who still looks for work joins. */
@@ -3647,7 +3713,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 8 };
+enum { NEO__DEVICE_VERSION = 9 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3847,6 +3913,15 @@ typedef struct neo__tree_sum_call {
     float *out;
     int64_t n;
 } neo__tree_sum_call;
+/* See neo_ids_unique. */
+typedef struct neo__unique_call {
+    const void *ids;
+    neo_dtype dtype;
+    int64_t count;
+    void *unique;
+    int32_t *inverse;
+    int64_t *found; /* host: how many are distinct */
+} neo__unique_call;
 /* Elementwise on matrices, of f32 but for the first two and the last. */
 typedef enum neo__blend_kind {
     NEO__BLEND_ADD,   /* x += y, rounded to x's dtype */
@@ -4118,6 +4193,9 @@ struct neo_device {
     neo_status (*encode)(neo_device *d, const neo__wire_call *call);
     neo_status (*decode)(neo_device *d, const neo__wire_call *call);
     neo_status (*rows)(neo_device *d, const neo__rows_call *call);
+    neo_status (*ids_split)(neo_device *d, const neo__split_call *call);
+    neo_status (*ids_join)(neo_device *d, const neo__join_call *call);
+    neo_status (*ids_unique)(neo_device *d, const neo__unique_call *call);
     /* See neo__event_make; event_wait: from any thread. */
     void *(*event_make)(neo_device *d);
     void (*event_free)(neo_device *d, void *event);
@@ -4140,7 +4218,8 @@ struct neo_device {
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
     /* Embedding bags: see >>impl-bags-calls. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
-    /* later's answer is neo__bags_found; NULL: it is waited for, in `found` (host). */
+    /* later's answer is neo__bags_found; NULL: it is waited for, in `found` (host); or nobody asks,
+       if that is NULL, too. */
     neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found,
                              const neo__later *later);
     neo_status (*bags_forward)(neo_device *d, const neo__bags_job *j);
@@ -11637,6 +11716,201 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
     }
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
+/* ---- ids by parts of rows, bags in another order: see neo__split_call, neo__join_call ---- */
+/* The part of an id of feature f, and its row less the first one there; -1: it is in none. */
+static int64_t neo__split_part(const neo__split_call *call, int32_t f, int64_t id, int64_t *row) {
+    int64_t part = call->first_part[f], end = call->first_part[f + 1];
+    if ((uint64_t)id >= (uint64_t)call->rows[f]) {
+        if (call->bounds == NEO_BOUNDS_DROP) return -1;
+        id = id < 0 ? 0 : call->rows[f] - 1;
+    }
+    if (part == end) return -1;
+    while (end - part > 1) {
+        const int64_t mid = part + (end - part) / 2;
+        if (call->part_row[mid] <= id) part = mid;
+        else end = mid;
+    }
+    *row = id - call->part_row[part];
+    return part;
+}
+/* Returns whether the batch is sound. */
+static int neo__split_look(const neo__split_call *call, neo__split_found *found) {
+    const neo_jagged *j = call->batch;
+    const int64_t bags = neo_jagged_bag_count(j), *offsets = j->offsets;
+    found->bag = found->id = -1;
+    if (bags == 0) return 1;
+    found->first = offsets[0];
+    found->ids = offsets[bags] - offsets[0];
+    for (int64_t i = 0; i < bags; i++) {
+        if (offsets[i] <= offsets[i + 1]) continue;
+        found->bag = found->at = i, found->begin = offsets[i], found->what = offsets[i + 1];
+        return 0;
+    }
+    if (offsets[0] < 0 || found->ids > call->max_ids) return 0;
+    for (int64_t i = 0; i < bags; i++)
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
+            const int64_t id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
+            if ((uint64_t)id < (uint64_t)call->rows[i / j->batch]) continue;
+            if (found->outside++ > 0 || call->bounds != NEO_BOUNDS_ERROR) continue;
+            found->id = k - offsets[0];
+            found->at = i, found->begin = offsets[i], found->what = id;
+        }
+    return found->id < 0;
+}
+/* Count the id at offset k of a bag; then, where its part's count has become its first place, put
+   it there. */
+static void neo__split_id(const neo__split_call *call, int64_t bag, int64_t k, int put) {
+    const neo_jagged *j = call->batch;
+    const int64_t f = bag / j->batch, id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
+    const size_t size = neo_dtype_size(call->id_dtype);
+    int64_t row;
+    const int64_t part = neo__split_part(call, (int32_t)f, id, &row);
+    if (!put) call->counts[call->first_part[j->feature_count] + f]++;
+    if (part < 0) return;
+    const int64_t at = call->counts[part]++;
+    if (!put) call->lengths[part * j->batch + bag % j->batch]++;
+    else neo__int_encode(call->id_dtype, row, (char *)call->ids + (size_t)at * size);
+    if (put && call->weights) call->weights[at] = j->weights ? j->weights[k] : 1.0f;
+}
+static neo_status neo__cpu_ids_split(neo_device *device, const neo__split_call *call) {
+    const neo_jagged *j = call->batch;
+    const int64_t parts = call->first_part[j->feature_count], bags = neo_jagged_bag_count(j);
+    int64_t *counts = call->counts;
+    (void)device;
+    memset(call->found, 0, sizeof *call->found);
+    memset(counts, 0, (size_t)(parts + j->feature_count) * sizeof *counts);
+    if (!neo__split_look(call, call->found) || bags == 0) return NEO_OK;
+    memset(call->lengths, 0, (size_t)(parts * j->batch) * sizeof *call->lengths);
+    for (int put = 0; put < 2; put++) {
+        for (int64_t i = 0; i < bags; i++)
+            for (int64_t k = j->offsets[i]; k < j->offsets[i + 1]; k++)
+                neo__split_id(call, i, k, put);
+        for (int64_t p = 0, at = 0; p < parts && !put; p++) {
+            const int64_t count = counts[p];
+            counts[p] = at, at += count;
+        }
+    }
+    for (int64_t p = parts - 1; p > 0; p--) counts[p] -= counts[p - 1]; /* they had become ends */
+    return NEO_OK;
+}
+/* Offsets and lengths; or, `put`, ids. Returns how many there are. */
+static int64_t neo__join_runs(const neo__join_call *call, int put) {
+    const size_t size = neo_dtype_size(call->id_dtype);
+    int64_t at = 0;
+    for (const neo__ids_run *run = call->run; run < call->run + call->runs; run++) {
+        int64_t from = run->from_id, to = run->to;
+        for (int64_t b = run->from; b < run->from + run->bags; b++, to++) {
+            const int64_t *offset = call->offsets ? call->offsets + b : NULL;
+            const int64_t n = offset ? offset[1] - offset[0] : call->lengths[b];
+            if (offset) from = offset[0];
+            if (!put && call->to_offsets) call->to_offsets[to] = at;
+            if (!put && call->to_lengths) call->to_lengths[to] = (int32_t)n;
+            if (put && n)
+                memcpy((char *)call->to_ids + (size_t)at * size,
+                       (const char *)call->ids + (size_t)from * size, (size_t)n * size);
+            if (put && n && call->to_weights)
+                memcpy(call->to_weights + at, call->weights + from, (size_t)n * sizeof(float));
+            at += n, from += n;
+        }
+    }
+    if (!put && call->to_offsets) call->to_offsets[call->bags] = at;
+    return at;
+}
+static neo_status neo__cpu_ids_join(neo_device *device, const neo__join_call *call) {
+    (void)device;
+    if (neo__join_runs(call, 0) <= call->max_ids && call->to_ids) (void)neo__join_runs(call, 1);
+    return NEO_OK;
+}
+NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, const char *fn) {
+    const neo_jagged *j = call->batch;
+    const neo__split_found *found = call->found;
+    NEO__TRY(neo__jagged_check(j, fn));
+    NEO__TRY(ctx->on->ids_split(ctx->on, call));
+    if (found->bag >= 0)
+        return neo__jagged_bad_offset(j, found->at / j->batch, found->at, found->begin,
+                                      found->what, fn);
+    NEO__CHECK(found->first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn, found->first);
+    return NEO_OK;
+}
+NEO_API neo_status neo__device_join(neo_ctx *ctx, const neo__join_call *call) {
+    return ctx->on->ids_join(ctx->on, call);
+}
+
+/* ---- distinct ids: a heap sort in place, of ids that are not distinct yet ---- */
+static void neo__unique_sift(const neo__unique_call *call, int64_t at, int64_t n) {
+    const int is_i32 = call->dtype == NEO_I32;
+    const int64_t id = neo__jagged_id(call->unique, is_i32, at);
+    char *ids = (char *)call->unique;
+    const int64_t size = is_i32 ? 4 : 8;
+    for (int64_t child = 2 * at + 1; child < n; at = child, child = 2 * at + 1) {
+        int64_t larger = neo__jagged_id(ids, is_i32, child);
+        const int64_t right = child + 1 < n ? neo__jagged_id(ids, is_i32, child + 1) : INT64_MIN;
+        if (right > larger) larger = right, child++;
+        if (larger <= id) break;
+        neo__int_encode(call->dtype, larger, ids + at * size);
+    }
+    neo__int_encode(call->dtype, id, ids + at * size);
+}
+static neo_status neo__cpu_ids_unique(neo_device *device, const neo__unique_call *call) {
+    const int is_i32 = call->dtype == NEO_I32;
+    const int64_t n = call->count, size = is_i32 ? 4 : 8;
+    char *ids = (char *)call->unique;
+    int64_t found = 0;
+    (void)device;
+    memcpy(ids, call->ids, (size_t)(n * size));
+    for (int64_t i = n / 2; i-- > 0;) neo__unique_sift(call, i, n);
+    for (int64_t end = n - 1; end > 0; end--) { /* the largest goes behind the rest */
+        const int64_t last = neo__jagged_id(ids, is_i32, end);
+        neo__int_encode(call->dtype, neo__jagged_id(ids, is_i32, 0), ids + end * size);
+        neo__int_encode(call->dtype, last, ids);
+        neo__unique_sift(call, 0, end);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t id = neo__jagged_id(ids, is_i32, i);
+        if (i > 0 && id == neo__jagged_id(ids, is_i32, found - 1)) continue;
+        neo__int_encode(call->dtype, id, ids + found++ * size);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t id = neo__jagged_id(call->ids, is_i32, i);
+        int64_t low = 0, high = found;
+        while (high - low > 1) {
+            const int64_t mid = low + (high - low) / 2;
+            if (neo__jagged_id(ids, is_i32, mid) <= id) low = mid;
+            else high = mid;
+        }
+        call->inverse[i] = (int32_t)low;
+    }
+    *call->found = found;
+    return NEO_OK;
+}
+NEO_API neo_status neo_ids_unique(neo_ctx *ctx, neo_tensor ids, neo_tensor unique,
+                                  neo_tensor inverse, int64_t *count) {
+    static const char *const fn = "neo_ids_unique";
+    static const char *const names[] = {"ids", "unique", "inverse"};
+    const neo_tensor all[] = {ids, unique, inverse};
+    NEO__TRY(neo__check_live(ctx, fn, "ctx"));
+    NEO__CHECK(count, NEO_ERR_ARG, "%s: count is NULL", fn);
+    const int64_t n = ids.shape[0];
+    for (int i = 0; i < 3; i++) {
+        const neo_dtype dtype = i == 2 ? NEO_I32 : ids.dtype;
+        NEO__CHECK(all[i].ndim == 1 && all[i].shape[0] == n && (all[i].stride[0] == 1 || n <= 1),
+                   NEO_ERR_SHAPE, "%s: %s must be contiguous, of one dimension, of the %" PRId64
+                   " ids", fn, names[i], n);
+        NEO__CHECK(all[i].dtype == dtype && (dtype == NEO_I64 || dtype == NEO_I32), NEO_ERR_ARG,
+                   "%s: %s is %s: ids are i64 or i32, unique as they, inverse i32", fn, names[i],
+                   neo_dtype_name(all[i].dtype));
+        if (!all[i].data && n > 0) return neo__no_data(fn, names[i], all[i], NEO_ERR_ARG);
+        NEO__TRY(neo__check_place(ctx, all[i], fn, names[i]));
+    }
+    NEO__CHECK(n <= INT32_MAX, NEO_ERR_CAPACITY, "%s: %" PRId64 " ids", fn, n);
+    NEO__APART(fn, 2, 0, {&unique, "unique"}, {&inverse, "inverse"}, {&ids, "ids"});
+    const neo__unique_call call = {ids.data,    ids.dtype,  n, unique.data, (int32_t *)inverse.data,
+                                   count};
+    *count = 0;
+    return n > 0 ? ctx->on->ids_unique(ctx->on, &call) : NEO_OK;
+}
+#endif
 
 /* ---- buffers ---- */
 static void neo__jagged_layout(neo_jagged_buffer *b, int weighted, neo__carve *c) {
@@ -12381,6 +12655,7 @@ struct neo_bags {
     uint64_t *mark_words;    /* likewise, of those that track rows */
     int64_t steps, out_of_range, grow_count;
     int64_t key_steps; /* by which keys age: steps, which weights loaded alone bring along */
+    int64_t vouched;   /* 1 + the most ids of a batch that needs no look: see neo__bags_vouch */
     neo__bags_job job;   /* the record of the running call */
     neo__bags_view view; /* its batch */
     neo__bags_walk walk; /* on the CPU: its backward */
@@ -13623,6 +13898,7 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     s.grow_count = b->grow_count;
     return s;
 }
+NEO_API void neo__bags_vouch(neo_bags *b, int64_t ids) { b->vouched = ids + 1; }
 NEO_API void neo__bags_set_clocks(neo_bags *b, int64_t steps, int64_t key_steps) {
     b->steps = NEO__MAX(steps, 0);
     b->key_steps = b->sizes.key_scratch ? NEO__MAX(key_steps, 0) : 0;
@@ -15496,6 +15772,8 @@ static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward)
     NEO__ZERO(neo__bags_look, look);
     const neo__later later = {neo__bags_looked, &look, sizeof look};
     const int waits = !on->recording || bags->view.batch.feature_bags != NULL;
+    if (bags->vouched && bags->view.batch.place == NEO_DEVICE)
+        return on->bags_check(on, &bags->job, NULL, NULL);
     look.b = bags;
     look.fn = fn;
     look.batch = bags->view.batch;
@@ -15525,6 +15803,7 @@ static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int 
     job->batch.lines = 0;
     job->batch.bags = neo_jagged_bag_count(jagged);
     job->batch.most_ids = job->batch.bags ? job->fixed.max_ids : 0;
+    if (bags->vouched) job->batch.most_ids = NEO__MIN(job->batch.most_ids, bags->vouched - 1);
     if (jagged->place == NEO_HOST) job->batch.most_ids = neo_jagged_id_count(jagged);
     if (jagged->place == neo__ctx_place(bags->ctx)) {
         job->batch.offsets = jagged->offsets;
@@ -16953,6 +17232,9 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->optim = neo__cpu_optim;
     device->init = neo__cpu_init;
     device->tree_sum = neo__cpu_tree_sum;
+    device->ids_split = neo__cpu_ids_split;
+    device->ids_join = neo__cpu_ids_join;
+    device->ids_unique = neo__cpu_ids_unique;
     neo__cpu_bags_init(device);
 #endif
 }

@@ -41,7 +41,7 @@
      >>cuda-activation >>cuda-tree >>cuda-exchange >>cuda-wire >>cuda-rows
      >>cuda-tile >>cuda-gemm >>cuda-blas >>cuda-columns >>cuda-norm >>cuda-embedding
      >>cuda-attention >>cuda-interact >>cuda-losses >>cuda-random >>cuda-convert >>cuda-blend
-     >>cuda-optim >>cuda-bags >>cuda-create
+     >>cuda-optim >>cuda-bags >>cuda-ids >>cuda-create
 */
 #ifndef NEO_CUDA_CUH
 #define NEO_CUDA_CUH
@@ -5080,6 +5080,7 @@ static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
     const int64_t work = NEO__MAX(job->batch.most_ids, job->batch.bags);
     NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_check_kernel,
                               {neo__cuda_blocks(gpu, work, NEO__BAGS_TILE)}, *job));
+    if (!found && !later) return NEO_OK;
     if (gpu->recording && later)
         return neo__graph_later<neo__bags_stop>(gpu, job->batch.found, sizeof *found, later,
                                                 "bags: check", *job);
@@ -6382,6 +6383,301 @@ static neo_status neo__cuda_bags_lines(neo__cuda *d, const neo__bags_job *job,
                          slots, room, write);
 }
 
+/* ---- >>cuda-ids ----
+   Ids on their way between ranks (neo__split_call, neo__join_call of neo.h). Split: the look of
+   >>cuda-bags finds what is bad with the batch; a stable sort by the part brings the ids of a part
+   together, and integer atomics count lengths. Join: lengths in their new order, a scan of them,
+   and each id finds its bag by bisection. */
+/* Memory of a split, on the device. */
+typedef struct neo__ids_work {
+    int64_t *rows, *first_part, *part_row, *counts;
+    uint32_t *keys, *sorted_keys, *values, *sorted_values; /* the part; the place in the batch */
+    int32_t *lengths;
+    int64_t parts, batch;
+    int features;
+} neo__ids_work;
+static void neo__ids_layout(const neo__split_call *call, neo__carve *carve, neo__ids_work *work,
+                            neo__bags_job *job) {
+    const int features = work->features = call->batch->feature_count;
+    neo__job_table *tables;
+    work->parts = call->first_part[features], work->batch = call->batch->batch;
+    work->lengths = call->lengths;
+    NEO__CARVE(carve, work->rows, features);
+    NEO__CARVE(carve, work->first_part, features + 1);
+    NEO__CARVE(carve, work->part_row, work->parts);
+    NEO__CARVE(carve, job->told.features, features + 1);
+    NEO__CARVE(carve, tables, features);
+    NEO__STATIC_ASSERT(sizeof *job->batch.found % 64 == 0, "counts follow, to be copied with it");
+    NEO__CARVE(carve, job->batch.found, 1);
+    NEO__CARVE(carve, work->counts, work->parts + features);
+    uint32_t **const records[] = {&work->keys, &work->sorted_keys, &work->values,
+                                  &work->sorted_values};
+    for (uint32_t **record : records) NEO__CARVE(carve, *record, call->max_ids);
+    job->fixed.tables = tables, job->fixed.feature_count = features;
+    job->fixed.bounds = call->bounds, job->fixed.max_ids = call->max_ids;
+    job->batch.offsets = call->batch->offsets, job->batch.ids = call->batch->ids;
+    job->batch.weights = call->batch->weights, job->batch.is_i32 = call->batch->id_dtype == NEO_I32;
+    job->batch.bags = features * call->batch->batch;
+}
+/* Features as the look wants them: a table for each. */
+NEO__CUDA_KERNEL neo__ids_features_kernel(const neo__bags_job job, const neo__ids_work w) {
+    NEO__CUDA_EACH(f, w.features + 1, 1) {
+        neo__job_feature feature = {};
+        feature.table = f, feature.first_bag = f * w.batch;
+        feature.bags = f < w.features ? w.batch : 0;
+        job.told.features[f] = feature;
+        if (f < w.features) ((neo__job_table *)job.fixed.tables)[f].rows = w.rows[f];
+    }
+}
+NEO__CUDA_KERNEL neo__ids_point_kernel(const neo__bags_job job) {
+    NEO__CUDA_EACH(i, 1, 1) neo__bags_point(&job, job.batch.found);
+}
+/* Records of all max_ids; those of no id, and all of a bad batch, are of no part. */
+NEO__CUDA_KERNEL neo__ids_parts_kernel(const neo__bags_job job, const neo__ids_work w) {
+    const bool bad = neo__bags_refused(job);
+    const int64_t first = job.batch.offsets[0];
+    const int64_t n = bad ? 0 : job.batch.offsets[job.batch.bags] - first;
+    NEO__CUDA_EACH(i, job.fixed.max_ids - n, 1)
+        w.keys[n + i] = (uint32_t)w.parts, w.values[n + i] = 0;
+    if (bad) return;
+    neo__bags_each_id(job, [&](int64_t k, int, auto bag_of) {
+        const int64_t bag = bag_of(), f = bag / w.batch;
+        const int64_t row = neo__bags_row(job, w.rows[f], k), *at = w.part_row;
+        const int64_t begin = w.first_part[f], end = w.first_part[f + 1];
+        int64_t part = w.parts;
+        if (row >= 0 && begin < end) {
+            part = neo__cuda_last(begin, end, row, [at](int64_t i) { return at[i]; });
+            atomicAdd(&w.lengths[part * w.batch + bag % w.batch], 1);
+        }
+        w.keys[k - first] = (uint32_t)part, w.values[k - first] = (uint32_t)(k - first);
+    });
+}
+/* How many of n sorted keys are below x. */
+NEO__GPU int64_t neo__ids_below(const uint32_t *keys, int64_t n, int64_t x) {
+    return 1 + neo__cuda_last((int64_t)-1, n, x - 1,
+                              [keys](int64_t i) { return (int64_t)keys[i]; });
+}
+NEO__CUDA_KERNEL neo__ids_counts_kernel(const neo__bags_job job, const neo__ids_work w) {
+    const int64_t n = job.fixed.max_ids;
+    NEO__CUDA_EACH(i, w.parts, 1)
+        w.counts[i] = neo__ids_below(w.sorted_keys, n, i + 1) - neo__ids_below(w.sorted_keys, n, i);
+    NEO__CUDA_EACH(f, w.features, 1) {
+        const int64_t *offsets = job.batch.offsets + f * w.batch;
+        w.counts[w.parts + f] = offsets[w.batch] - offsets[0];
+    }
+}
+NEO__CUDA_KERNEL neo__ids_put_kernel(const neo__bags_job job, const neo__ids_work w, int to_i32,
+                                     void *ids, float *weights) {
+    const int64_t *first = w.first_part, base = job.batch.offsets[0];
+    NEO__CUDA_EACH(i, job.fixed.max_ids, 1) {
+        const int64_t part = w.sorted_keys[i], k = base + w.sorted_values[i];
+        if (part == w.parts) continue; /* so are all behind it */
+        const int f = neo__cuda_last(0, w.features, part, [first](int at) { return first[at]; });
+        const int64_t row = neo__bags_row(job, w.rows[f], k) - w.part_row[part];
+        if (to_i32) ((int32_t *)ids)[i] = (int32_t)row;
+        else ((int64_t *)ids)[i] = row;
+        if (weights) weights[i] = job.batch.weights ? job.batch.weights[k] : 1.0f;
+    }
+}
+/* The host's arrays to the device, and the look. */
+static neo_status neo__ids_look(neo__cuda *gpu, const neo__split_call *call,
+                                const neo__bags_job &job, const neo__ids_work &work) {
+    const int64_t units = NEO__MAX(call->max_ids, job.batch.bags);
+    const size_t each = sizeof(int64_t), features = (size_t)work.features;
+    NEO__TRY(neo__cuda_copy(gpu, work.rows, NEO_DEVICE, call->rows, NEO_HOST, features * each));
+    NEO__TRY(neo__cuda_copy(gpu, work.first_part, NEO_DEVICE, call->first_part, NEO_HOST,
+                            (features + 1) * each));
+    NEO__TRY(neo__cuda_copy(gpu, work.part_row, NEO_DEVICE, call->part_row, NEO_HOST,
+                            (size_t)work.parts * each));
+    NEO__TRY(neo__cuda_run(gpu, "ids: features", neo__ids_features_kernel, work.features + 1, 1,
+                           job, work));
+    NEO__TRY(neo__cuda_fill(gpu, job.batch.found, 0, sizeof *job.batch.found));
+    NEO__TRY(neo__cuda_launch(gpu, "ids: check", neo__bags_check_kernel,
+                              {neo__cuda_blocks(gpu, units, NEO__BAGS_TILE)}, job));
+    return neo__cuda_run(gpu, "ids: check", neo__ids_point_kernel, 1, 1, job);
+}
+/* Findings of the look, and the counts, which are 0 of a bad batch. */
+static neo_status neo__ids_answer(neo__cuda *gpu, const neo__split_call *call,
+                                  const neo__bags_job &job, const neo__ids_work &work) {
+    neo__split_found *found = call->found;
+    neo__bags_found is;
+    const size_t bytes = (size_t)(work.parts + work.features) * sizeof *work.counts;
+    const size_t first = NEO__MIN(bytes, NEO__CUDA_ANSWER_BYTES - sizeof is);
+    NEO__TRY(neo__cuda_answer(gpu, job.batch.found, sizeof is + first));
+    memcpy(&is, gpu->answer, sizeof is);
+    memcpy(call->counts, gpu->answer + sizeof is, first);
+    if (bytes > first)
+        NEO__TRY(neo__cuda_copy(gpu, (char *)call->counts + first, NEO_HOST,
+                                (const char *)work.counts + first, NEO_DEVICE, bytes - first));
+    found->first = is.first, found->ids = is.last - is.first, found->outside = (int64_t)is.count;
+    found->at = is.at, found->begin = is.begin, found->what = is.what;
+    if (is.bag) found->bag = (int64_t)~is.bag, found->outside = 0;
+    else if (is.id && call->bounds == NEO_BOUNDS_ERROR) found->id = (int64_t)~is.id;
+    if (found->bag >= 0 || found->id >= 0 || is.first < 0 || found->ids > call->max_ids)
+        memset(call->counts, 0, bytes);
+    return NEO_OK;
+}
+static neo_status neo__cuda_ids_split(neo__cuda *gpu, const neo__split_call *call) {
+    NEO__ZERO(neo__ids_work, w);
+    NEO__ZERO(neo__bags_job, job);
+    NEO__ZERO(neo__cuda_sorting<uint32_t>, s);
+    NEO__ZERO(neo__split_found, none);
+    neo__carve carve = {NULL, 0};
+    none.bag = none.id = -1;
+    *call->found = none;
+    neo__ids_layout(call, &carve, &w, &job);
+    memset(call->counts, 0, (size_t)(w.parts + w.features) * sizeof *call->counts);
+    if (job.batch.bags == 0) return NEO_OK;
+    s.count = call->max_ids, s.last = NEO__MAX(neo__cuda_bits(w.parts), 1);
+    NEO__CUDA_TRY(gpu, neo__cuda_sort(s, &s.bytes, gpu->stream));
+    const size_t temp = neo__cuda_up(carve.at, 256);
+    NEO__TRY(neo__cuda_reserve(gpu, temp + s.bytes));
+    carve.block = gpu->work, carve.at = 0;
+    neo__ids_layout(call, &carve, &w, &job);
+    NEO__TRY(neo__ids_look(gpu, call, job, w));
+    NEO__TRY(neo__cuda_fill(gpu, w.lengths, 0, (size_t)(w.parts * w.batch) * sizeof *w.lengths));
+    if (call->max_ids > 0) {
+        s.temp = gpu->work + temp;
+        s.keys = w.keys, s.sorted_keys = w.sorted_keys;
+        s.values = w.values, s.sorted_values = w.sorted_values;
+        NEO__TRY(neo__cuda_launch(gpu, "ids: parts", neo__ids_parts_kernel,
+                                  {neo__cuda_blocks(gpu, call->max_ids, NEO__BAGS_TILE)}, job, w));
+        NEO__TRY(neo__cuda_do(gpu, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
+        NEO__TRY(neo__cuda_run(gpu, "ids: put", neo__ids_put_kernel, call->max_ids, 1, job, w,
+                               (int)(call->id_dtype == NEO_I32), call->ids, call->weights));
+    }
+    NEO__TRY(neo__cuda_run(gpu, "ids: counts", neo__ids_counts_kernel, w.parts + w.features, 1, job,
+                           w));
+    return neo__ids_answer(gpu, call, job, w);
+}
+
+/* The run of a bag of the new order. */
+NEO__GPU const neo__ids_run &neo__ids_run_of(const neo__join_call &call, int64_t bag) {
+    const neo__ids_run *run = call.run;
+    return run[neo__cuda_last((int64_t)0, call.runs, bag, [run](int64_t i) { return run[i].to; })];
+}
+NEO__CUDA_KERNEL neo__ids_lengths_kernel(const neo__join_call call, uint32_t *scanned) {
+    NEO__CUDA_EACH(i, call.bags + 1, 1) {
+        int64_t length = 0;
+        if (i < call.bags) {
+            const neo__ids_run &run = neo__ids_run_of(call, i);
+            const int64_t b = run.from + i - run.to;
+            length = call.offsets ? call.offsets[b + 1] - call.offsets[b] : call.lengths[b];
+            if (call.to_lengths) call.to_lengths[i] = (int32_t)length;
+        }
+        scanned[i] = (uint32_t)length;
+    }
+}
+NEO__CUDA_KERNEL neo__ids_offsets_kernel(const uint32_t *scanned, int64_t count, int64_t *to) {
+    NEO__CUDA_EACH(i, count, 1) to[i] = scanned[i];
+}
+NEO__CUDA_KERNEL neo__ids_join_kernel(const neo__join_call call, const neo__bags_job job) {
+    const int64_t *offsets = job.batch.offsets;
+    if (offsets[call.bags] > call.max_ids) return;
+    neo__bags_each_id(job, [&](int64_t k, int, auto bag_of) {
+        const int64_t bag = bag_of();
+        const neo__ids_run &run = neo__ids_run_of(call, bag);
+        const int64_t from = call.offsets ? call.offsets[run.from + bag - run.to] + k - offsets[bag]
+                                          : run.from_id + k - offsets[run.to];
+        if (call.id_dtype == NEO_I32)
+            ((int32_t *)call.to_ids)[k] = ((const int32_t *)call.ids)[from];
+        else ((int64_t *)call.to_ids)[k] = ((const int64_t *)call.ids)[from];
+        if (call.to_weights) call.to_weights[k] = call.weights[from];
+    });
+}
+static neo_status neo__cuda_ids_join(neo__cuda *gpu, const neo__join_call *given) {
+    neo__join_call call = *given;
+    NEO__ZERO(neo__bags_job, job);
+    NEO__ZERO(neo__cuda_scanning, s);
+    const int64_t count = call.bags + 1;
+    const size_t runs = neo__cuda_up((size_t)call.runs * sizeof *call.run, 256);
+    const size_t words = neo__cuda_up((size_t)count * sizeof(uint32_t), 256);
+    if (call.bags == 0)
+        return call.to_offsets ? neo__cuda_fill(gpu, call.to_offsets, 0, sizeof(int64_t)) : NEO_OK;
+    s.count = count;
+    NEO__CUDA_TRY(gpu, cub::DeviceScan::ExclusiveSum(NULL, s.bytes, (uint32_t *)NULL,
+                                                     (uint32_t *)NULL, (uint32_t)count,
+                                                     gpu->stream));
+    NEO__TRY(neo__cuda_reserve(gpu, runs + 4 * words + s.bytes));
+    char *at = gpu->work;
+    call.run = (const neo__ids_run *)(void *)at;
+    s.keys = (uint32_t *)(void *)(at + runs);
+    s.sorted_keys = (uint32_t *)(void *)(at + runs + words);
+    if (!call.to_offsets) call.to_offsets = (int64_t *)(void *)(at + runs + 2 * words);
+    s.temp = at + runs + 4 * words;
+    NEO__TRY(neo__cuda_copy(gpu, at, NEO_DEVICE, given->run, NEO_HOST,
+                            (size_t)call.runs * sizeof *call.run));
+    NEO__TRY(neo__cuda_run(gpu, "ids: lengths", neo__ids_lengths_kernel, count, 1, call, s.keys));
+    if (!given->to_offsets && !call.to_ids) return NEO_OK;
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_scan_now, &s, sizeof s));
+    NEO__TRY(neo__cuda_run(gpu, "ids: offsets", neo__ids_offsets_kernel, count, 1, s.sorted_keys,
+                           count, call.to_offsets));
+    if (!call.to_ids || call.max_ids == 0) return NEO_OK;
+    job.batch.offsets = call.to_offsets, job.batch.bags = call.bags;
+    return neo__cuda_launch(gpu, "ids: join", neo__ids_join_kernel,
+                            {neo__cuda_blocks(gpu, call.max_ids, NEO__BAGS_TILE)}, call, job);
+}
+
+/* Distinct ids: sorted with their places; a scan of the first ones of each says which it is. K:
+   their bits, as unsigned numbers of the same order. */
+template <class K> NEO__GPU K neo__unique_key(K bits) { return bits ^ (K)1 << (8 * sizeof(K) - 1); }
+template <class K>
+NEO__CUDA_KERNEL neo__unique_keys_kernel(const neo__unique_call call, K *keys, uint32_t *values) {
+    NEO__CUDA_EACH(i, call.count, 1) {
+        keys[i] = neo__unique_key(((const K *)call.ids)[i]);
+        values[i] = (uint32_t)i;
+    }
+}
+template <class K>
+NEO__CUDA_KERNEL neo__unique_firsts_kernel(const K *keys, int64_t n, uint32_t *first) {
+    NEO__CUDA_EACH(i, n + 1, 1) first[i] = i < n && (i == 0 || keys[i] != keys[i - 1]);
+}
+template <class K>
+NEO__CUDA_KERNEL neo__unique_put_kernel(const neo__unique_call call, const K *keys,
+                                        const uint32_t *values, const uint32_t *first,
+                                        const uint32_t *before) {
+    NEO__CUDA_EACH(i, call.count, 1) {
+        const uint32_t place = before[i] + first[i] - 1;
+        if (first[i]) ((K *)call.unique)[place] = neo__unique_key(keys[i]);
+        call.inverse[values[i]] = (int32_t)place;
+    }
+}
+template <class K> static neo_status neo__ids_unique_as(neo__cuda *gpu, neo__unique_call call) {
+    NEO__ZERO(neo__cuda_sorting<K>, sort);
+    NEO__ZERO(neo__cuda_scanning, scan);
+    const int64_t n = call.count;
+    const size_t keys = neo__cuda_up((size_t)n * sizeof(K), 256);
+    const size_t words = neo__cuda_up((size_t)(n + 1) * sizeof(uint32_t), 256);
+    int64_t *found = call.found;
+    call.found = NULL;
+    sort.count = n, sort.last = (int)(8 * sizeof(K)), scan.count = n + 1;
+    NEO__CUDA_TRY(gpu, neo__cuda_sort(sort, &sort.bytes, gpu->stream));
+    NEO__CUDA_TRY(gpu, cub::DeviceScan::ExclusiveSum(NULL, scan.bytes, (uint32_t *)NULL,
+                                                     (uint32_t *)NULL, (uint32_t)scan.count,
+                                                     gpu->stream));
+    const size_t temp = 2 * keys + 4 * words;
+    NEO__TRY(neo__cuda_reserve(gpu, temp + NEO__MAX(sort.bytes, scan.bytes)));
+    sort.keys = (K *)(void *)gpu->work, sort.sorted_keys = (K *)(void *)(gpu->work + keys);
+    uint32_t **const word[] = {&sort.values, &sort.sorted_values, &scan.keys, &scan.sorted_keys};
+    for (int i = 0; i < 4; i++) *word[i] = (uint32_t *)(void *)(gpu->work + 2 * keys + i * words);
+    sort.temp = scan.temp = gpu->work + temp;
+    NEO__TRY(neo__cuda_run(gpu, "unique: keys", neo__unique_keys_kernel<K>, n, 1, call, sort.keys,
+                           sort.values));
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_sort_now<K>, &sort, sizeof sort));
+    NEO__TRY(neo__cuda_run(gpu, "unique: firsts", neo__unique_firsts_kernel<K>, n + 1, 1,
+                           sort.sorted_keys, n, scan.keys));
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_scan_now, &scan, sizeof scan));
+    NEO__TRY(neo__cuda_run(gpu, "unique: put", neo__unique_put_kernel<K>, n, 1, call,
+                           sort.sorted_keys, sort.sorted_values, scan.keys, scan.sorted_keys));
+    NEO__TRY(neo__cuda_answer(gpu, scan.sorted_keys + n, sizeof(uint32_t)));
+    *found = *(const uint32_t *)(const void *)gpu->answer;
+    return NEO_OK;
+}
+static neo_status neo__cuda_ids_unique(neo__cuda *gpu, const neo__unique_call *call) {
+    return call->dtype == NEO_I32 ? neo__ids_unique_as<uint32_t>(gpu, *call)
+                                  : neo__ids_unique_as<uint64_t>(gpu, *call);
+}
+
 /* ---- >>cuda-create ---- */
 /* Compiler flags that change arithmetic on the device without defining a macro show in these
    results; x: 1 + 2^-12, -1 - 2^-11, 2^-140, 1, 3, 2. */
@@ -6474,7 +6770,8 @@ static void neo__cuda_range(const char *name) {
 static void neo__cuda_table(neo_device *device) {
 #define NEO__OWN(name) device->name = neo__cuda_call<neo__cuda_##name>
     NEO__OWN(copy), NEO__OWN(fill), NEO__OWN(synchronize), NEO__OWN(move), NEO__OWN(combine);
-    NEO__OWN(encode), NEO__OWN(decode), NEO__OWN(rows), NEO__OWN(event_mark), NEO__OWN(event_wait);
+    NEO__OWN(encode), NEO__OWN(decode), NEO__OWN(rows), NEO__OWN(ids_split), NEO__OWN(ids_join);
+    NEO__OWN(ids_unique), NEO__OWN(event_mark), NEO__OWN(event_wait);
     NEO__OWN(gemm), NEO__OWN(linear_grads), NEO__OWN(activation), NEO__OWN(blend), NEO__OWN(norm);
     NEO__OWN(embedding), NEO__OWN(attention), NEO__OWN(interact), NEO__OWN(fm), NEO__OWN(loss);
     NEO__OWN(init), NEO__OWN(convert), NEO__OWN(tree_sum), NEO__OWN(optim), NEO__OWN(bags_check);

@@ -133,6 +133,7 @@ extern "C" {
    send partial sums, 4 c under every wire.
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
+                 device_ids: besides, for each rank r 8 (W - 1) (2 + flows of r)
      ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
                  2^31 rows), and 4 for its weight; of bags that repeat on a rank (inverse) once
      rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward,
@@ -187,8 +188,13 @@ extern "C" {
             If one rank fails, all do, with its message.
    Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device
             to device, coded there: over threads and MPI by a group of neo_comm_split_device, over
-            NCCL (comm is a group of neo_comm_create_nccl) by that. Ids, and all rows of
-            NEO_POOL_NONE or with weight_grad, go through the host.
+            NCCL (comm is a group of neo_comm_create_nccl) by that. Ids go through the host, but
+            with neo_plan_desc.device_ids: then batches are in the device's memory
+            (neo_jagged.place), the host waits for their check, and for how many ids go where, and
+            sees nothing else of them; the bits are the same, a group of devices is taken more, and
+            a prefetch waits for what the device was called to do before. Rows of NEO_POOL_NONE or
+            with weight_grad, and sums over data-parallel tables and over rows that are cut, go
+            through the host.
    Memory   neo_shard_bytes (>>plan in neo_plan.h). */
 NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
                                                       neo_shard **shard);
@@ -862,17 +868,25 @@ static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
     b->data = NULL;
     neo__live_inside(ctx, -1);
 }
+static void neo__shard_let_go(neo_shard *s, neo__buffer *buffer, int there) {
+    if (there) neo__buffer_give_back(s->ctx, buffer);
+    else neo__pinned_free(s->ctx, buffer->data, buffer->bytes);
+}
+/* Room in pinned memory, or, `there`, on the device; what was there is lost if it grows. */
+static neo_status neo__shard_grow(neo_shard *shard, neo__buffer *buffer, size_t bytes, int there) {
+    neo__buffer more = {NULL, bytes};
+    if (bytes <= buffer->bytes) return NEO_OK;
+    if (there) NEO__TRY(neo__buffer_take(shard->ctx, &more, bytes));
+    else more.data = neo__pinned_alloc(shard->ctx, bytes);
+    NEO__CHECK(more.data, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of ids", bytes);
+    if (shard->made) shard->grow_count++;
+    neo__shard_let_go(shard, buffer, there);
+    *buffer = more;
+    return NEO_OK;
+}
 static neo_status neo__shard_reserve(neo_shard *shard, neo__buffer *buffer, int64_t count,
                                      size_t size) {
-    size_t bytes = (size_t)count * size;
-    if (bytes <= buffer->bytes) return NEO_OK;
-    void *p = neo__pinned_alloc(shard->ctx, bytes);
-    NEO__CHECK(p, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of ids", bytes);
-    if (shard->made) shard->grow_count++;
-    neo__pinned_free(shard->ctx, buffer->data, buffer->bytes);
-    buffer->data = p;
-    buffer->bytes = bytes;
-    return NEO_OK;
+    return neo__shard_grow(shard, buffer, (size_t)count * size, 0);
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
@@ -887,6 +901,7 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     if (shard->moves != shard->rows) neo_comm_destroy(shard->moves);
     if (shard->every != shard->rows) neo_comm_destroy(shard->every);
     neo_comm_destroy(shard->peers);
+    neo_comm_destroy(shard->id_moves);
     neo_comm_destroy(shard->ids);
     neo_comm_destroy(shard->rows);
     neo_comm_destroy(shard->node);
@@ -899,7 +914,7 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     if (shard->map) {
         neo__shard_growing(shard, growing);
         for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-            neo__pinned_free(shard->ctx, growing[i].buffer->data, growing[i].buffer->bytes);
+            neo__shard_let_go(shard, growing[i].buffer, growing[i].there);
         neo__shard_map_destroy(shard->map);
     }
     neo_free(shard->ctx, shard, sizeof *shard);
@@ -920,7 +935,8 @@ static neo_status neo__shard_make_work(neo_shard *shard) {
     neo__shard_fill(shard->kept.ids, 0, (size_t)shard->kept.parts * sizeof *shard->kept.ids);
     neo__shard_growing(shard, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-        NEO__TRY(neo__shard_reserve(shard, growing[i].buffer, growing[i].count, growing[i].size));
+        NEO__TRY(neo__shard_grow(shard, growing[i].buffer,
+                                 (size_t)growing[i].count * growing[i].size, growing[i].there));
     NEO__TRY(neo__shard_there(shard, shard->bounce.there_floats));
     return neo__shard_make_lists(shard);
 }
@@ -1051,9 +1067,10 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     *mark = neo__plan_hash(*mark, (uint64_t)map->wire[1]);
     const double options[] = {(double)map->pipeline, (double)map->weighted,
                               (double)map->weight_grad, (double)map->kept_batches,
-                              (double)map->skips,       (double)map->per_node};
-    mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches, skip_empty or "
-                             "ranks_per_node than rank 0", 0);
+                              (double)map->skips,       (double)map->per_node,
+                              (double)map->device_ids};
+    mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches, device_ids, "
+                             "skip_empty or ranks_per_node than rank 0", 0);
     neo__alike_numbers(mark, options, sizeof options / sizeof *options);
     mark = neo__alike_add(a, "other replicas or sync_every than rank 0", (uint64_t)map->groups);
     *mark = neo__plan_hash(*mark, (uint64_t)map->sync);
@@ -1082,6 +1099,7 @@ static neo_status neo__shard_split(neo_shard *shard, neo_comm *comm, neo_comm *d
         NEO__TRY(split(from, shard->rank, rank, &shard->peers));
     }
     if (shard->pooled.on_device) NEO__TRY(split(from, shard->group, rank, &shard->moves));
+    if (shard->map->device_ids) NEO__TRY(split(from, 0, rank, &shard->id_moves));
     if (!shard->map->mid_count) return NEO_OK;
     NEO__TRY(split(from, shard->group * nodes + shard->rank / per_node, rank, &shard->node));
     return split(from, first + shard->rank % per_node, rank, &shard->cross);
@@ -1128,20 +1146,24 @@ NEO__INLINE int64_t neo__shard_id(const neo_jagged *j, int64_t k) {
     return j->id_dtype == NEO_I32 ? (int64_t)((const int32_t *)j->ids)[k]
                                   : ((const int64_t *)j->ids)[k];
 }
+static neo_status neo__shard_outside(const neo_shard *shard, const neo__shard_batch *batch,
+                                     int32_t f, int64_t sample, int64_t position, int64_t id) {
+    const neo__shard_map *m = shard->map;
+    const neo_table_desc *table = &m->tables[m->feature_table[f]];
+    return neo_fail(NEO_ERR_RANGE,
+                    "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
+                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
+                    m->desc.name, table->name, f, batch->begin[neo__shard_place(shard)] + sample,
+                    position, id, table->rows);
+}
 static neo_status neo__shard_bad_id(const neo_shard *shard, const neo__shard_batch *batch,
                                     int32_t f, int64_t k) {
-    const neo__shard_map *m = shard->map;
     const neo_jagged *j = &batch->batch;
     const int64_t *offsets = j->offsets + neo__jagged_first_bag(j, f);
     int64_t bag = 0, sample = 0;
     while (offsets[bag + 1] <= k) bag++;
     while (neo__jagged_bag(j, f, sample) < neo__jagged_first_bag(j, f) + bag) sample++;
-    return neo_fail(NEO_ERR_RANGE,
-                    "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
-                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    m->desc.name, m->tables[m->feature_table[f]].name, f,
-                    batch->begin[neo__shard_place(shard)] + sample, k - offsets[bag],
-                    neo__shard_id(j, k), m->tables[m->feature_table[f]].rows);
+    return neo__shard_outside(shard, batch, f, sample, k - offsets[bag], neo__shard_id(j, k));
 }
 NEO__HOT_BEGIN
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
@@ -1254,8 +1276,10 @@ static void neo__shard_copy_ids(const neo__shard_map *m, const neo__buffer to[2]
                         (size_t)count * sizeof(float));
 }
 static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t count) {
-    NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
-    return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
+    const int there = s->map->device_ids;
+    const size_t n = (size_t)count;
+    NEO__TRY(neo__shard_grow(s, &b[0], n * neo_dtype_size(s->map->id_dtype), there));
+    return s->map->weighted ? neo__shard_grow(s, &b[1], n * sizeof(float), there) : NEO_OK;
 }
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
@@ -1276,6 +1300,140 @@ static neo_status neo__shard_place_ids(neo_shard *shard, neo__shard_batch *batch
             neo__shard_copy_ids(map, x->out, x->out_at[i], x->out, first, batch->sent[u]);
     }
     return NEO_OK;
+}
+/* ---- where ids stay on the device (neo_plan_desc.device_ids) ----
+   The batch is split there by sources, and joined to flows. Ranks tell each other how many ids each
+   flow has, in host memory; then lengths and ids go from device to device, and are joined to
+   routes. */
+/* A join of so many runs of `run`. */
+static neo__join_call neo__shard_join_of(const neo_shard *s, int64_t runs) {
+    NEO__ZERO(neo__join_call, call);
+    call.run = s->exchange.run;
+    call.runs = runs;
+    if (runs > 0) call.bags = call.run[runs - 1].to + call.run[runs - 1].bags;
+    call.id_dtype = s->map->id_dtype;
+    return call;
+}
+/* The next run; returns the bags up to its end. */
+static int64_t neo__shard_add_run(neo_shard *s, int64_t i, int64_t to, int64_t bags, int64_t from,
+                                  int64_t from_id) {
+    const neo__ids_run run = {bags, from, from_id, to};
+    s->exchange.run[i] = run;
+    return to + bags;
+}
+/* Ids and weights to two buffers, which have room for `ids`. */
+static void neo__shard_join_to(neo__join_call *call, const neo__buffer to[2], int64_t ids) {
+    call->to_ids = to[0].data;
+    call->to_weights = call->weights ? (float *)to[1].data : NULL;
+    call->max_ids = ids;
+}
+/* The batch of n samples that it makes. Without ids there may be no memory for them. */
+static neo_jagged neo__shard_joined(const neo__join_call *call, int64_t n) {
+    NEO__ZERO(neo_jagged, jagged);
+    jagged.batch = n;
+    jagged.id_dtype = call->id_dtype;
+    jagged.offsets = call->to_offsets;
+    jagged.ids = call->to_ids ? call->to_ids : call->to_offsets;
+    jagged.weights = call->to_weights;
+    jagged.place = NEO_DEVICE;
+    return jagged;
+}
+static neo_status neo__shard_split_there(neo_shard *shard, const neo_jagged *jagged,
+                                         neo__split_found *found) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *x = &shard->exchange;
+    NEO__ZERO(neo__split_call, call);
+    for (int32_t f = 0; f < map->feature_count; f++)
+        x->table_rows[f] = map->tables[map->feature_table[f]].rows;
+    for (int64_t u = 0; u < map->source_count; u++) x->source_row[u] = map->sources[u].first_row;
+    call.batch = jagged;
+    call.rows = x->table_rows;
+    call.first_part = map->first_source;
+    call.part_row = x->source_row;
+    call.bounds = map->desc.bounds;
+    call.max_ids = (int64_t)(x->own[0].bytes / neo_dtype_size(map->id_dtype));
+    call.id_dtype = map->id_dtype;
+    call.ids = x->own[0].data;
+    call.weights = map->weighted ? (float *)x->own[1].data : NULL;
+    call.lengths = x->source_lengths;
+    call.counts = x->source_counts;
+    call.found = found;
+    return neo__device_split(shard->ctx, &call, "neo_shard");
+}
+static neo_status neo__shard_place_there(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *x = &shard->exchange;
+    const int64_t mine = batch->batch.batch;
+    neo__split_found found;
+    NEO__TRY(neo__shard_split_there(shard, &batch->batch, &found));
+    if (found.id < 0 && found.ids * (int64_t)neo_dtype_size(map->id_dtype) >
+                            (int64_t)x->own[0].bytes) { /* nothing has been done yet */
+        NEO__TRY(neo__shard_reserve_ids(shard, x->own, found.ids));
+        NEO__TRY(neo__shard_split_there(shard, &batch->batch, &found));
+    }
+    if (found.id >= 0)
+        return neo__shard_outside(shard, batch, (int32_t)(found.at / mine), found.at % mine,
+                                  found.first + found.id - found.begin, found.what);
+    shard->out_of_range += found.outside;
+    batch->copied = 0;
+    for (int64_t q = 0; q < map->replica_count; q++)
+        batch->copied += x->source_counts[map->source_count + map->replicas[q]];
+    for (int64_t u = 0, at = 0; u < map->source_count; u++) {
+        batch->sent[u] = x->source_counts[u];
+        x->cursor[u] = at;
+        at += batch->sent[u];
+    }
+    x->out_at[0] = 0;
+    for (int64_t i = 0, bags = 0; i < map->flow_count; i++) {
+        const int64_t u = map->flows[i].source;
+        x->out_at[i + 1] = x->out_at[i] + batch->sent[u];
+        bags = neo__shard_add_run(shard, i, bags, mine, u * mine, x->cursor[u]);
+    }
+    NEO__TRY(neo__shard_reserve_ids(shard, x->out, x->out_at[map->flow_count]));
+    neo__join_call call = neo__shard_join_of(shard, map->flow_count);
+    call.lengths = x->source_lengths;
+    call.ids = x->own[0].data;
+    call.weights = map->weighted ? (const float *)x->own[1].data : NULL;
+    call.to_lengths = x->lengths_out;
+    neo__shard_join_to(&call, x->out, x->out_at[map->flow_count]);
+    return neo__device_join(shard->ctx, &call);
+}
+/* Lengths of this rank's bags that divide. */
+static neo_status neo__shard_lengths_there(neo_shard *shard) {
+    const neo__shard_map *m = shard->map;
+    const int64_t n = shard->now->batch.batch;
+    if (m->mean_count == 0) return NEO_OK;
+    for (int32_t f = 0; f < m->feature_count; f++)
+        if (m->mean_row[f] >= 0)
+            (void)neo__shard_add_run(shard, m->mean_row[f], m->mean_row[f] * n, n, f * n, 0);
+    neo__join_call call = neo__shard_join_of(shard, m->mean_count);
+    call.offsets = shard->now->batch.offsets;
+    call.to_lengths = shard->pooled.lengths;
+    return neo__device_join(shard->ctx, &call);
+}
+/* Features of data-parallel tables, of n of this rank's samples, from `begin` on. */
+static neo_status neo__shard_copies_there(neo_shard *shard, int64_t begin, int64_t n,
+                                          neo_jagged *jagged) {
+    const neo__shard_map *map = shard->map;
+    const neo_jagged *from = &shard->now->batch;
+    neo__buffer *to = shard->copies.ids_of;
+    const size_t ids = (size_t)shard->now->copied;
+    for (int64_t q = 0; q < map->replica_count; q++)
+        (void)neo__shard_add_run(shard, q, q * n, n, map->replicas[q] * from->batch + begin, 0);
+    NEO__TRY(neo__shard_grow(shard, &to[0], ids * neo_dtype_size(from->id_dtype), 1));
+    if (from->weights) NEO__TRY(neo__shard_grow(shard, &to[1], ids * sizeof(float), 1));
+    NEO__TRY(neo_bags_reserve(shard->replicas, n, shard->now->copied));
+    neo__bags_vouch(shard->replicas, shard->now->copied);
+    neo__join_call call = neo__shard_join_of(shard, map->replica_count);
+    call.id_dtype = from->id_dtype;
+    call.offsets = from->offsets;
+    call.ids = from->ids;
+    call.weights = from->weights;
+    call.to_offsets = shard->copies.offsets;
+    neo__shard_join_to(&call, to, shard->now->copied);
+    *jagged = neo__shard_joined(&call, n);
+    jagged->feature_count = (int32_t)map->replica_count;
+    return neo__device_join(shard->ctx, &call);
 }
 /* The first sample of a rank in a batch; of rank `ranks` the batch. */
 static int64_t neo__first_sample(int64_t batch, int leaves, int ranks, int rank) {
@@ -1326,9 +1484,11 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
     NEO__CHECK(!jagged->feature_bags || jagged->inverse, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
                "features alike; fill up with empty bags");
-    NEO__CHECK(jagged->place == NEO_HOST || shard->whole, NEO_ERR_UNSUPPORTED,
-               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
-               "as readers give them");
+    NEO__CHECK(jagged->place == (map->device_ids ? NEO_DEVICE : NEO_HOST) || shard->whole,
+               NEO_ERR_UNSUPPORTED, "neo_shard: the batch is in %s",
+               map->device_ids ? "host memory: neo_plan_desc.device_ids says it is on the device"
+                               : "a device's memory: ranks exchange ids in host memory, as readers "
+                                 "give them, without neo_plan_desc.device_ids");
     NEO__CHECK(jagged->feature_count == map->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", jagged->feature_count,
                map->desc.name, map->feature_count);
@@ -1339,7 +1499,7 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
                neo_ctx_repro_shards(shard->ctx));
     NEO__CHECK(map->weighted || !jagged->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
-    return neo_jagged_validate(jagged, NULL);
+    return jagged->place == NEO_DEVICE ? NEO_OK : neo_jagged_validate(jagged, NULL);
 }
 static void neo__shard_count_saved(neo_shard *s, const neo_jagged *j) {
     if (!j->inverse) return;
@@ -1355,6 +1515,7 @@ static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batc
     neo__shard_place_samples(shard, batch);
     NEO__TRY(
         neo__shard_check_batch(shard, j, batch->asked, neo__shard_samples(batch, shard->rank)));
+    if (m->device_ids) return neo__shard_place_there(shard, batch);
     for (int32_t f = 0; f < m->feature_count; f++) {
         int64_t bad_at = 0, bad = neo__shard_count_sources(shard, batch, f, &bad_at);
         if (bad && m->desc.bounds == NEO_BOUNDS_ERROR)
@@ -1374,15 +1535,35 @@ static neo_status neo__shard_explain(const neo__shard_batch *b, neo_status statu
                     b->asked, kept.text);
 }
 /* A part of the exchange of a batch. This thread makes it, if it would only wait for another to. */
-static neo_status neo__shard_swap_ids(neo_shard *s, neo__shard_batch *b, const void *from, void *to,
-                                      neo_dtype dtype) {
+static neo_status neo__shard_swap_ids(neo_shard *s, neo__shard_batch *b, neo_comm *group,
+                                      const void *from, void *to, neo_dtype dtype) {
     const int64_t *out = s->exchange.counts, *in = out + neo__shard_all(s->map);
     neo_ticket *ticket = b == s->now ? NULL : &b->ticket;
     b->ticket = -1;
-    return neo__shard_explain(b, neo_comm_all_to_allv(s->ids, from, out, to, in, dtype, ticket));
+    return neo__shard_explain(b, neo_comm_all_to_allv(group, from, out, to, in, dtype, ticket));
 }
-static neo_status neo__shard_wait_ids(neo_shard *s, const neo__shard_batch *b) {
-    return b->ticket < 0 ? NEO_OK : neo__shard_explain(b, neo_comm_wait(s->ids, b->ticket));
+/* ids: their own exchange; else what is sent before. */
+static neo_status neo__shard_wait_ids(neo_shard *s, const neo__shard_batch *b, int ids) {
+    neo_comm *group = ids && s->id_moves ? s->id_moves : s->ids;
+    return b->ticket < 0 ? NEO_OK : neo__shard_explain(b, neo_comm_wait(group, b->ticket));
+}
+/* A status, if the batch is bad, and how many ids each flow has, of ids that stay on the device. */
+static neo_status neo__shard_tell_counts(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *x = &shard->exchange;
+    int64_t *out = x->counts, *in = x->counts + map->ranks, *at = x->told_out;
+    for (int r = 0; r < map->ranks; r++) {
+        const int64_t *flow = map->flow_begin + r;
+        out[r] = 2 + flow[1] - flow[0];
+        in[r] = 2 + x->flows;
+        *at++ = (int64_t)batch->error.status;
+        *at++ = batch->asked;
+        for (int64_t i = flow[0]; i < flow[1]; i++)
+            *at++ = batch->error.status == NEO_OK ? batch->sent[map->flows[i].source] : 0;
+    }
+    NEO__TRY(neo__shard_swap_ids(shard, batch, shard->ids, x->told_out, x->told_in, NEO_I64));
+    batch->stage = NEO__SHARD_LENGTHS;
+    return NEO_OK;
 }
 /* Check the batch, and send the lengths. What is wrong with it travels as a status. */
 static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *batch) {
@@ -1392,6 +1573,7 @@ static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *ba
     int64_t *out = exchange->counts, *in = exchange->counts + all;
     int32_t *at = exchange->lengths_out;
     batch->error = neo__error_keep(neo__shard_take_batch(shard, batch));
+    if (map->device_ids) return neo__shard_tell_counts(shard, batch);
     const int64_t mine = neo__shard_samples(batch, shard->rank);
     for (int r = 0; r < all; r++, at += out[r - 1]) {
         const int place = r % map->ranks, goes = neo__shard_turn(shard, r) >= 0;
@@ -1409,10 +1591,30 @@ static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *ba
                 neo__shard_whole_lengths(&batch->batch, flow->feature, to + mine);
         }
     }
-    NEO__TRY(neo__shard_swap_ids(shard, batch, exchange->lengths_out, exchange->lengths_in,
-                                 NEO_I32));
+    NEO__TRY(neo__shard_swap_ids(shard, batch, shard->ids, exchange->lengths_out,
+                                 exchange->lengths_in, NEO_I32));
     batch->stage = NEO__SHARD_LENGTHS;
     return NEO_OK;
+}
+/* A rank's message of that. */
+static const int64_t *neo__shard_told(const neo_shard *s, int rank) {
+    return s->exchange.told_in + (2 + s->exchange.flows) * rank;
+}
+static neo_status neo__shard_send_lengths_there(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *x = &shard->exchange;
+    int64_t *out = x->counts, *in = x->counts + map->ranks;
+    for (int r = 0; r < map->ranks; r++) {
+        const int64_t asked = neo__shard_told(shard, r)[1];
+        NEO__CHECK(asked == batch->asked, NEO_ERR_DIVERGED,
+                   "neo_shard: the ranks do not give the same global_batch, which is %" PRId64
+                   " here, %" PRId64 " on rank %d",
+                   batch->asked, asked, r);
+        out[r] = map->at_rank[r].columns * neo__shard_samples(batch, shard->rank);
+        in[r] = map->at_rank[shard->rank].columns * neo__shard_samples(batch, r);
+    }
+    return neo__shard_swap_ids(shard, batch, shard->id_moves, x->lengths_out, x->lengths_in,
+                               NEO_I32);
 }
 /* The message of a rank, of all, in lengths_in: a status, then its samples' lengths, column by
    column. */
@@ -1427,7 +1629,9 @@ static const int32_t *neo__shard_lengths(const neo_shard *s, const neo__shard_ba
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
     int bad = 0;
-    for (int r = 0; r < neo__shard_all(s->map); r++) bad |= *neo__shard_message(s, b, r) != NEO_OK;
+    for (int r = 0; r < neo__shard_all(s->map); r++)
+        bad |= s->map->device_ids ? *neo__shard_told(s, r) != NEO_OK
+                                  : *neo__shard_message(s, b, r) != NEO_OK;
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
@@ -1445,8 +1649,11 @@ static int64_t neo__shard_place_flows(neo_shard *shard, const neo__shard_batch *
         const int64_t before = total;
         for (int64_t i = 0; i < flows; i++) {
             shard->exchange.in_at[r * flows + i] = total;
-            total += neo__shard_sum_lengths(neo__shard_lengths(shard, batch, r, flow[i].column),
-                                            neo__shard_coming(shard, batch, r));
+            total += map->device_ids
+                         ? neo__shard_told(shard, r)[2 + i]
+                         : neo__shard_sum_lengths(
+                               neo__shard_lengths(shard, batch, r, flow[i].column),
+                               neo__shard_coming(shard, batch, r));
         }
         in[r] = total - before;
     }
@@ -1458,8 +1665,9 @@ static neo_status neo__shard_send_ids(neo_shard *shard, neo__shard_batch *batch)
     neo__shard_exchange *exchange = &shard->exchange;
     const int all = neo__shard_all(map);
     int64_t *out = exchange->counts, *in = exchange->counts + all;
-    NEO__TRY(neo__shard_wait_ids(shard, batch));
+    NEO__TRY(neo__shard_wait_ids(shard, batch, 0));
     NEO__TRY(neo__shard_agree(shard, batch));
+    if (map->device_ids) NEO__TRY(neo__shard_send_lengths_there(shard, batch));
     int64_t in_ids = neo__shard_place_flows(shard, batch, in);
     for (int r = 0; r < all; r++) {
         const int turn = neo__shard_turn(shard, r);
@@ -1469,7 +1677,8 @@ static neo_status neo__shard_send_ids(neo_shard *shard, neo__shard_batch *batch)
     }
     NEO__TRY(neo__shard_reserve_ids(shard, exchange->in, in_ids));
     for (int i = 0; i < (map->weighted ? 2 : 1); i++)
-        NEO__TRY(neo__shard_swap_ids(shard, batch, exchange->out[i].data, exchange->in[i].data,
+        NEO__TRY(neo__shard_swap_ids(shard, batch, shard->id_moves ? shard->id_moves : shard->ids,
+                                     exchange->out[i].data, exchange->in[i].data,
                                      i ? NEO_F32 : map->id_dtype));
     batch->stage = NEO__SHARD_IDS;
     return NEO_OK;
@@ -1529,6 +1738,39 @@ static neo_status neo__shard_join_ids(neo_shard *shard, const neo__shard_batch *
     to->local.weights = map->weighted ? (const float *)to->ids[1].data : NULL;
     return NEO_OK;
 }
+/* The same on the device. */
+static neo_status neo__shard_join_there(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_exchange *x = &shard->exchange;
+    const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
+    const int64_t columns = map->at_rank[shard->rank].columns;
+    int64_t total = 0, bags = 0;
+    for (int64_t i = 0; i < x->routes; i++) {
+        batch->came[i] = 0;
+        for (int r = 0; r < map->ranks; r++) {
+            const int64_t *at = x->in_at + r * x->flows + route[i].flow;
+            const int64_t n = neo__shard_samples(batch, r);
+            bags = neo__shard_add_run(shard, i * map->ranks + r, bags, n,
+                                      columns * batch->start[r] + route[i].flow * n, at[0]);
+            batch->came[i] += at[1] - at[0];
+        }
+        total += batch->came[i];
+    }
+    NEO__TRY(neo__shard_reserve_ids(shard, batch->ids, total));
+    neo__join_call call = neo__shard_join_of(shard, x->routes * map->ranks);
+    call.lengths = x->lengths_in;
+    call.ids = x->in[0].data;
+    call.weights = map->weighted ? (const float *)x->in[1].data : NULL;
+    call.to_offsets = batch->offsets;
+    neo__shard_join_to(&call, batch->ids, total);
+    NEO__TRY(neo__device_join(shard->ctx, &call));
+    batch->local = neo__shard_joined(&call, batch->global);
+    batch->local.feature_count = (int32_t)x->routes;
+    batch->stage = NEO__SHARD_READY;
+    if (!shard->bags) return NEO_OK;
+    neo__bags_vouch(shard->bags, total);
+    return neo_bags_reserve(shard->bags, shard->reach, total);
+}
 /* The batch that this rank's rows step by: of all groups, or of its own. */
 static neo__shard_batch *neo__shard_stepped(neo_shard *s, neo__shard_batch *b) {
     return neo__shard_spread(s->map) > 1 ? &s->full[b - s->batches] : b;
@@ -1537,7 +1779,8 @@ static neo__shard_batch *neo__shard_stepped(neo_shard *s, neo__shard_batch *b) {
 static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch) {
     const int ranks = shard->map->ranks;
     neo__shard_batch *full = neo__shard_stepped(shard, batch);
-    NEO__TRY(neo__shard_wait_ids(shard, batch));
+    NEO__TRY(neo__shard_wait_ids(shard, batch, 1));
+    if (shard->map->device_ids) return neo__shard_join_there(shard, batch);
     NEO__TRY(neo__shard_join_ids(shard, batch, batch, shard->group * ranks, ranks));
     if (full != batch)
         NEO__TRY(neo__shard_join_ids(shard, batch, full, 0, neo__shard_all(shard->map)));
@@ -1550,8 +1793,9 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
     if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
-    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross, s->every, s->peers};
-    for (int i = 0; i < 7; i++) neo_comm_abort(groups[i], kept.text);
+    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves,
+                          s->node, s->cross, s->every, s->peers};
+    for (int i = 0; i < 8; i++) neo_comm_abort(groups[i], kept.text);
     return neo__error_restore(&kept);
 }
 /* Bring a batch as far as `stage`. */
@@ -1577,7 +1821,8 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    looked up and stepped there. Pooled rows and their gradients stay there, too (see
    >>impl-shard-rows); what else ranks exchange is in pinned host memory, as without a device:
 
-       ids        reader -> exchange -> batch of this rank's parts (neo_bags takes it to the device)
+       ids        reader -> exchange -> batch of this rank's parts (neo_bags takes it to the
+                  device); with device_ids they stay there: see neo__shard_place_there
        copies     of data-parallel tables: sums over leaves -> dense -> all-reduce -> neo_bags
    and with NEO_POOL_NONE or gradients of weights
        forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
@@ -1586,15 +1831,9 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    `there` is device memory, the rest host memory; what a step needs is there from the start. A
    table of gradients of a data-parallel table comes row by row: such tables should be small.
    ------------------------------------------------------------------------ */
-/* Room for so many floats on the device; what was there is lost if it grows. */
+/* Room for so many floats on the device. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
-    neo__buffer more = {NULL, 0}, *there = &s->bounce.there;
-    if ((size_t)floats * sizeof(float) <= there->bytes) return NEO_OK;
-    NEO__TRY(neo__buffer_take(s->ctx, &more, (size_t)floats * sizeof(float)));
-    if (s->made) s->grow_count++;
-    neo__buffer_give_back(s->ctx, there);
-    *there = more;
-    return NEO_OK;
+    return neo__shard_grow(s, &s->bounce.there, (size_t)floats * sizeof(float), 1);
 }
 /* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one:
    themselves. */
@@ -2052,6 +2291,7 @@ static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_te
 static neo_status neo__shard_bag_lengths(neo_shard *s) {
     const neo__shard_map *m = s->map;
     int64_t n = s->now->batch.batch;
+    if (m->device_ids) return neo__shard_lengths_there(s);
     for (int32_t f = 0; f < m->feature_count; f++)
         if (m->mean_row[f] >= 0)
             neo__shard_whole_lengths(&s->now->batch, f,
@@ -2339,6 +2579,7 @@ static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64
     const size_t size = neo_dtype_size(from->id_dtype);
     const int64_t n = end - begin;
     int64_t *to = shard->copies.offsets;
+    if (map->device_ids) return neo__shard_copies_there(shard, begin, n, jagged);
     neo__buffer *ids = &shard->copies.ids_of[0], *weights = &shard->copies.ids_of[1];
     to[0] = 0;
     for (int64_t q = 0; q < map->replica_count; q++) {
@@ -2757,7 +2998,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *b
         NEO__TRY(neo__shard_check_batch(shard, batch, global_batch, global_batch));
         shard->now->batch = shard->now->local = *batch;
         neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
-        NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_full_id_count(batch)));
+        const int64_t ids = batch->place == NEO_HOST ? neo_jagged_full_id_count(batch) : 0;
+        NEO__TRY(neo_bags_reserve(shard->bags, global_batch, ids));
         neo__shard_count_saved(shard, batch);
     } else {
         NEO__TRY(neo__shard_begin(shard, batch, global_batch));
@@ -3126,17 +3368,19 @@ static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch 
     const neo__shard_map *m = shard->map;
     double rows = 0.0;
     if (shard->whole) {
-        rows =
-            (double)neo_bags_kept_count(shard->bags) + (double)neo_jagged_id_count(&batch->batch);
+        const neo_jagged *j = &batch->batch; /* of a device's no more is known */
+        const int64_t ids = j->place == NEO_HOST ? neo_jagged_id_count(j) : m->desc.max_ids;
+        rows = (double)neo_bags_kept_count(shard->bags) + (double)ids;
         return neo_bags_reserve_kept(shard->bags, neo__shard_most_kept(rows));
     }
     const neo__shard_part *part = m->parts + m->part_begin[shard->rank];
     const neo__shard_route *route = m->routes + m->route_begin[shard->rank];
     for (int64_t i = 0; i < shard->exchange.routes; i++) {
         int64_t p = route[i].part - m->part_begin[shard->rank];
-        int64_t ids = shard->kept.ids[p] +
-                      batch->offsets[neo__jagged_first_bag(&batch->local, i + 1)] -
-                      batch->offsets[neo__jagged_first_bag(&batch->local, i)];
+        int64_t ids = shard->kept.ids[p];
+        if (m->device_ids) ids += batch->came[i];
+        else ids += batch->offsets[neo__jagged_first_bag(&batch->local, i + 1)] -
+                    batch->offsets[neo__jagged_first_bag(&batch->local, i)];
         shard->kept.ids[p] = ids < part[p].rows ? ids : part[p].rows;
     }
     for (int64_t p = 0; p < shard->kept.parts; p++) rows += (double)shard->kept.ids[p];
@@ -3305,6 +3549,7 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
         return st;
     }
     st.ids = neo_comm_get_stats(shard->ids);
+    if (shard->id_moves) neo__shard_add_stats(&st.ids, neo_comm_get_stats(shard->id_moves));
     st.rows = neo_comm_get_stats(shard->rows);
     if (shard->moves != shard->rows)
         neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->moves));
@@ -3341,8 +3586,9 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
     s->ids_given = s->ids_full = 0;
     s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
-    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross, s->every, s->peers};
-    for (int i = 0; i < 7; i++)
+    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves,
+                          s->node, s->cross, s->every, s->peers};
+    for (int i = 0; i < 8; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
 
@@ -6024,7 +6270,7 @@ static neo_status neo__towers_plan(neo_towers *towers, const neo_towers_desc *de
     plan->ids_per_sample = ids;
     plan->table_placements = placements;
     plan->cluster.ranks = plan->cluster.ranks_per_node = towers->per_node;
-    plan->pipeline = plan->weight_grad = 0;
+    plan->pipeline = plan->weight_grad = plan->device_ids = 0;
     *ids_per_sample = sum;
     return NEO_OK;
 }

@@ -206,6 +206,10 @@ typedef struct neo_plan_desc {
                                        they are, both ways; not on a device. No bit depends on
                                        it. Predicted for links: a row an id at most. Threads
                                        then send the rows that they would lend each other */
+    int device_ids;                 /* 1: where contexts have a device, batches are in its memory,
+                                       and ids go from device to device: the host sees counts
+                                       alone. Not with NEO_POOL_NONE, keys, weight_grad, replicas,
+                                       bags->inverse */
     int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
                                        alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
                                        with NEO_POOL_NONE, keys, a tier or skip_empty */
@@ -1297,6 +1301,7 @@ typedef struct neo__shard_map {
     int weight_grad;  /* gradients of per-id weights may be asked for */
     int skips;        /* pooled rows of empty bags do not travel */
     int none;         /* NEO_POOL_NONE: rows travel, one for each id */
+    int device_ids;   /* and there is a device */
     int late;         /* then, with f32 backward: MEAN divides gradients where the rows are */
     int nodes, per_node; /* ranks of a node; nodes is 1 if they are not alike */
     int64_t part_count, route_count, flow_count, source_count, replica_count, mid_count;
@@ -1732,6 +1737,7 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     map->weight_grad = desc->weight_grad;
     map->skips = desc->skip_empty && d->tables[0].pooling != NEO_POOL_NONE;
     map->none = d->tables[0].pooling == NEO_POOL_NONE;
+    map->device_ids = desc->device_ids && neo_ctx_device(map->ctx);
     map->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1 || d->tables[t].keys.on)
@@ -1749,15 +1755,31 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     map->flow_count = map->route_count;
     map->mid_count = map->nodes > 1 ? map->route_count : 0;
 }
+/* Ids that stay on devices: not where the host works on them. */
+static neo_status neo__shard_check_device_ids(neo_ctx *ctx, const neo_plan *plan) {
+    const neo_bags_desc *bags = &plan->bags;
+    const char *with = plan->desc.weight_grad    ? "weight_grad"
+                       : plan->desc.replicas > 1 ? "replicas"
+                       : bags->inverse           ? "an inverse of bags"
+                                                 : NULL;
+    for (int32_t t = 0; t < bags->table_count && !with; t++)
+        with = bags->tables[t].keys.on                     ? "tables of keys"
+               : bags->tables[t].pooling == NEO_POOL_NONE ? "NEO_POOL_NONE"
+                                                           : NULL;
+    NEO__CHECK(!plan->desc.device_ids || !neo_ctx_device(ctx) || !with, NEO_ERR_UNSUPPORTED,
+               "neo_shard: neo_plan_desc.device_ids with %s", with);
+    return NEO_OK;
+}
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
     *out = NULL;
     NEO__CHECK(!plan->desc.skip_empty || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
                "neo_shard: neo_plan_desc.skip_empty on a device");
+    NEO__TRY(neo__shard_check_device_ids(ctx, plan));
     for (int32_t t = 0; t < plan->bags.table_count; t++)
         NEO__TRY(neo__shard_check_table(&plan->table[t]));
-    neo__shard_map_measure(&sizes, plan);
     sizes.ctx = ctx;
+    neo__shard_map_measure(&sizes, plan);
     sizes.bytes = neo__shard_map_layout(&sizes, NULL, &plan->bags);
     neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, sizes.bytes, "neo_shard: map");
     if (!m) return NEO_ERR_MEMORY;
@@ -2028,6 +2050,9 @@ typedef struct neo__shard_batch {
     int64_t *begin;   /* [ranks of all groups + 1]: first sample of each */
     int64_t *start;   /* [ranks + 1]: of the group's, counted from its own first */
     int64_t *sent;    /* [sources]: ids of this rank's batch */
+    int64_t *came;    /* [routes]: ids that came for each, */
+    int64_t copied;   /* and of this rank's batch for data-parallel tables, where ids are on a
+                         device */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
     int64_t *bags;    /* [routes + 1], and [routes][samples]: of local with an inverse */
@@ -2041,6 +2066,7 @@ typedef struct neo__shard_exchange {
     int64_t flows, routes; /* of this rank */
     int64_t columns;       /* lengths per sample, of all ranks */
     int64_t own_ids, out_ids, in_ids, route_ids, full_ids; /* that the plan expects */
+    int64_t batch_ids; /* and of this rank's batch in all */
     int64_t *counts;                     /* [4][all ranks]: of the exchange that is begun */
     char **lent; /* [ranks]: where the rows of this rank's samples are in each rank's memory */
     int32_t *lengths_out, *lengths_in, *source_lengths;
@@ -2050,6 +2076,13 @@ typedef struct neo__shard_exchange {
                          in ids_out */
     int64_t *in_at;   /* [all ranks][flows]: and in ids_in */
     neo__buffer out[2], in[2]; /* ids, weights */
+    /* Ids that stay on the device are there, with lengths and weights; on the host are: */
+    neo__buffer own[2];            /* of the device: ids by source */
+    int64_t *told_out, *told_in; /* status, global_batch, ids of each flow: to, of each rank */
+    int64_t *source_counts;        /* [sources + features] */
+    int64_t *table_rows, *source_row; /* [features]; [sources] */
+    neo__ids_run *run;             /* [all_runs] */
+    int64_t all_runs;
 } neo__shard_exchange;
 
 /* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and
@@ -2136,6 +2169,7 @@ struct neo_shard {
     int64_t share;         /* most samples of this rank */
     neo_comm *ids, *rows;  /* groups of its own: of all, lengths and ids; of the group, all else */
     neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
+    neo_comm *id_moves;    /* of devices: lengths and ids that stay there; or NULL */
     neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
     neo_comm *every, *peers; /* all ranks, or `rows`; at this place in all groups, or NULL */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
@@ -2204,8 +2238,12 @@ static void neo__shard_size_exchange(neo_shard *shard) {
         for (int64_t u = map->first_source[f]; u < map->first_source[f + 1]; u++)
             copies = NEO__MAX(copies, map->sources[u].copies);
         exchange->own_ids += copies ? ids : 0;
+        exchange->batch_ids += ids;
         exchange->out_ids += copies * ids * neo__shard_spread(map);
     }
+    if (map->device_ids)
+        exchange->all_runs = NEO__MAX(NEO__MAX(map->flow_count, exchange->routes * map->ranks),
+                                      (int64_t)map->feature_count);
     for (const neo__shard_flow *f = map->flows + first_flow;
          f < map->flows + first_flow + exchange->flows; f++)
         exchange->in_ids += neo__shard_expect_rows(map, f->feature, f->rows, shard->reach);
@@ -2402,6 +2440,19 @@ static void neo__shard_measure(neo_shard *shard, int leaves) {
 }
 
 /* ---- arrays, and buffers that grow ---- */
+/* Lengths and offsets: in host memory, or, where ids stay on the device, there. */
+static void neo__shard_layout_lengths(neo_shard *shard, neo__carve *carve) {
+    const neo__shard_map *map = shard->map;
+    const int64_t status = map->device_ids ? 0 : neo__shard_all(map); /* goes with lengths */
+    neo__shard_exchange *x = &shard->exchange;
+    NEO__CARVE(carve, x->lengths_out, status + x->columns * neo__shard_spread(map) * shard->share);
+    NEO__CARVE(carve, x->lengths_in,
+               status + map->at_rank[shard->rank].columns * shard->reach);
+    NEO__CARVE(carve, x->source_lengths, map->source_count * shard->share);
+    NEO__CARVE(carve, shard->copies.offsets, shard->copies.features * shard->share + 1);
+    for (int i = 0; i < shard->slots && map->device_ids; i++)
+        NEO__CARVE(carve, shard->batches[i].offsets, x->routes * shard->most + 1);
+}
 static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     neo__shard_pooled *pooled = &shard->pooled;
     const int64_t batch = shard->most;
@@ -2417,10 +2468,12 @@ static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, pooled->lengths, shard->map->mean_count * shard->share);
     NEO__CARVE(carve, pooled->block, pooled->blocks);
     NEO__CARVE(carve, pooled->part, pooled->parts);
+    if (shard->map->device_ids) neo__shard_layout_lengths(shard, carve);
 }
 static void neo__shard_layout_ids(const neo_shard *s, neo__carve *carve, neo__shard_batch *b,
                                   int64_t samples) {
-    NEO__CARVE(carve, b->offsets, s->exchange.routes * samples + 1);
+    if (!s->map->device_ids) NEO__CARVE(carve, b->offsets, s->exchange.routes * samples + 1);
+    else NEO__CARVE(carve, b->came, s->exchange.routes);
     if (!s->map->desc.inverse) return;
     NEO__CARVE(carve, b->bags, s->exchange.routes + 1);
     NEO__CARVE(carve, b->inverse, s->exchange.routes * samples);
@@ -2433,10 +2486,16 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     neo__shard_per_id *per_id = &shard->per_id;
     NEO__CARVE(carve, exchange->counts, 4 * ranks);
     NEO__CARVE(carve, exchange->lent, map->ranks);
-    NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * spread * shard->share);
-    NEO__CARVE(carve, exchange->lengths_in,
-               ranks + map->at_rank[shard->rank].columns * shard->reach);
-    NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
+    if (map->device_ids) {
+        NEO__CARVE(carve, exchange->told_out, 2 * ranks + map->flow_count);
+        NEO__CARVE(carve, exchange->told_in, (2 + exchange->flows) * ranks);
+        NEO__CARVE(carve, exchange->source_counts, map->source_count + map->feature_count);
+        NEO__CARVE(carve, exchange->table_rows, map->feature_count);
+        NEO__CARVE(carve, exchange->source_row, map->source_count);
+        NEO__CARVE(carve, exchange->run, exchange->all_runs);
+    } else {
+        neo__shard_layout_lengths(shard, carve);
+    }
     NEO__CARVE(carve, exchange->filled, map->skips ? map->source_count * shard->share : 0);
     NEO__CARVE(carve, exchange->cursor, map->source_count);
     NEO__CARVE(carve, exchange->out_at, map->flow_count * spread + 1);
@@ -2450,7 +2509,6 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
         neo__shard_layout_ids(shard, carve, b, shard->most);
         if (spread > 1) neo__shard_layout_ids(shard, carve, &shard->full[i], shard->reach);
     }
-    NEO__CARVE(carve, copies->offsets, copies->features * shard->share + 1);
     NEO__CARVE(carve, copies->at, 2 * copies->features);
     NEO__CARVE(carve, copies->dense, copies->subtrees * copies->floats);
     NEO__CARVE(carve, copies->dense_sum, copies->floats);
@@ -2470,11 +2528,12 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     shard->pooled.host_lengths = shard->pooled.lengths;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 24 };
+enum { NEO__SHARD_BUFFERS = 26, NEO__SHARD_ID_BUFFERS = 16 };
 typedef struct neo__shard_demand {
     neo__buffer *buffer;
     int64_t count;
     size_t size;
+    int there; /* in the device's memory */
 } neo__shard_demand;
 static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
     const size_t id = neo_dtype_size(shard->map->id_dtype),
@@ -2484,34 +2543,38 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
     neo__shard_batch *b = shard->batches, *full = shard->full;
     const int64_t full_ids = neo__shard_spread(shard->map) > 1 ? exchange->full_ids : 0;
     const int64_t next = shard->slots > 1, next_ids = next * exchange->route_ids;
+    const int64_t own_ids = shard->map->device_ids ? exchange->batch_ids : 0;
     const neo__shard_demand all[] = {
-        {&exchange->out[0], exchange->out_ids, id},
-        {&exchange->out[1], exchange->out_ids, weight},
-        {&exchange->in[0], exchange->in_ids, id},
-        {&exchange->in[1], exchange->in_ids, weight},
-        {&b[0].ids[0], exchange->route_ids, id},
-        {&b[0].ids[1], exchange->route_ids, weight},
-        {&b[1].ids[0], next_ids, id},
-        {&b[1].ids[1], next_ids, weight},
-        {&full[0].ids[0], full_ids, id},
-        {&full[0].ids[1], full_ids, weight},
-        {&full[1].ids[0], next * full_ids, id},
-        {&full[1].ids[1], next * full_ids, weight},
-        {&shard->copies.ids_of[0], shard->copies.ids, sizeof(int64_t)},
-        {&shard->copies.ids_of[1], shard->copies.ids, weight},
-        {&shard->cutting.out, shard->cutting.out_floats, sizeof(float)},
-        {&shard->cutting.in, shard->cutting.in_floats, sizeof(float)},
-        {&per_id->local, per_id->dim * exchange->route_ids, sizeof(float)},
-        {&per_id->out, per_id->row_bytes * exchange->route_ids, 1},
-        {&per_id->in, per_id->row_bytes * exchange->own_ids, 1},
-        {&per_id->copies, per_id->dim * shard->copies.ids, sizeof(float)},
-        {&per_id->grad_out, per_id->grads_out, sizeof(float)},
-        {&per_id->grad_in, per_id->grads_in, sizeof(float)},
-        {&shard->bounce.shown, shard->bounce.shown_floats, sizeof(float)},
-        {&shard->bounce.shown_grads, shard->bounce.grad_floats, sizeof(float)},
+        {&exchange->own[0], own_ids, id, 0},
+        {&exchange->own[1], own_ids, weight, 0},
+        {&exchange->out[0], exchange->out_ids, id, 0},
+        {&exchange->out[1], exchange->out_ids, weight, 0},
+        {&exchange->in[0], exchange->in_ids, id, 0},
+        {&exchange->in[1], exchange->in_ids, weight, 0},
+        {&b[0].ids[0], exchange->route_ids, id, 0},
+        {&b[0].ids[1], exchange->route_ids, weight, 0},
+        {&b[1].ids[0], next_ids, id, 0},
+        {&b[1].ids[1], next_ids, weight, 0},
+        {&full[0].ids[0], full_ids, id, 0},
+        {&full[0].ids[1], full_ids, weight, 0},
+        {&full[1].ids[0], next * full_ids, id, 0},
+        {&full[1].ids[1], next * full_ids, weight, 0},
+        {&shard->copies.ids_of[0], shard->copies.ids, sizeof(int64_t), 0},
+        {&shard->copies.ids_of[1], shard->copies.ids, weight, 0},
+        {&shard->cutting.out, shard->cutting.out_floats, sizeof(float), 0},
+        {&shard->cutting.in, shard->cutting.in_floats, sizeof(float), 0},
+        {&per_id->local, per_id->dim * exchange->route_ids, sizeof(float), 0},
+        {&per_id->out, per_id->row_bytes * exchange->route_ids, 1, 0},
+        {&per_id->in, per_id->row_bytes * exchange->own_ids, 1, 0},
+        {&per_id->copies, per_id->dim * shard->copies.ids, sizeof(float), 0},
+        {&per_id->grad_out, per_id->grads_out, sizeof(float), 0},
+        {&per_id->grad_in, per_id->grads_in, sizeof(float), 0},
+        {&shard->bounce.shown, shard->bounce.shown_floats, sizeof(float), 0},
+        {&shard->bounce.shown_grads, shard->bounce.grad_floats, sizeof(float), 0},
     };
     NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
     memcpy(out, all, sizeof all);
+    for (int i = 0; i < NEO__SHARD_ID_BUFFERS; i++) out[i].there = shard->map->device_ids;
 }
 /* Stands for the exchange of sums over whole rows, where memory is measured. */
 static neo_status neo__shard_no_sums(void *user, const neo_cut_sums *cuts, int32_t count) {

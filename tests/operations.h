@@ -758,6 +758,192 @@ static void row_bags_kept(void) {
     neo_bags_destroy(bags);
 }
 
+/* ---- ids by parts of rows, and bags in another order ---- */
+enum { IDS_FEATURES = 4, IDS_BATCH = 41, IDS_PARTS = 6, IDS_MOST = 6000 };
+static const int64_t IDS_ROWS[] = {50, 7, 1000, 20}, IDS_FIRST[] = {0, 3, 3, 4, 6},
+                     IDS_ROW[] = {0, 10, 11, 0, 0, 19};
+typedef struct ids_case {
+    neo_bounds bounds;
+    neo_dtype from, to;
+    int weighted, outside, decrease; /* some ids are outside; offsets decrease */
+    int64_t before, batch, room;     /* ids before the batch's first; samples; ids that fit */
+} ids_case;
+static neo_tensor to_host(neo_ctx *ctx, neo_tensor t) {
+    neo_tensor back = t;
+    back.data = malloc(neo_tensor_bytes(t) + 1);
+    back.place = NEO_HOST;
+    CHECK_OK(neo_tensor_copy(ctx, t, back));
+    return back;
+}
+static int64_t integer_at(neo_tensor t, int64_t i) {
+    return t.dtype == NEO_I32 ? ((const int32_t *)t.data)[i] : ((const int64_t *)t.data)[i];
+}
+/* Part after part, id after id: what a split must have made of offsets, ids, weights. */
+static void check_split(neo_ctx *ctx, const ids_case *c, const neo_tensor *there,
+                        const int64_t *counts) {
+    neo_tensor t[6];
+    int64_t at = 0;
+    for (int i = 0; i < 6; i++) t[i] = to_host(ctx, there[i]);
+    for (int f = 0; f < IDS_FEATURES; f++)
+        for (int64_t p = IDS_FIRST[f]; p < IDS_FIRST[f + 1]; p++) {
+            const int64_t end = p + 1 < IDS_FIRST[f + 1] ? IDS_ROW[p + 1] : IDS_ROWS[f], first = at;
+            for (int64_t b = 0; b < c->batch; b++) {
+                const int64_t *offset = (const int64_t *)t[0].data + f * c->batch + b, before = at;
+                for (int64_t k = offset[0]; k < offset[1]; k++) {
+                    int64_t id = integer_at(t[1], k);
+                    if ((id < 0 || id >= IDS_ROWS[f]) && c->bounds == NEO_BOUNDS_DROP) continue;
+                    id = id < 0 ? 0 : id >= IDS_ROWS[f] ? IDS_ROWS[f] - 1 : id;
+                    if (id < IDS_ROW[p] || id >= end) continue;
+                    CHECK_INT(integer_at(t[4], at), id - IDS_ROW[p]);
+                    CHECK(((const float *)t[5].data)[at] ==
+                          (c->weighted ? ((const float *)t[2].data)[k] : 1.0f));
+                    at++;
+                }
+                CHECK_INT(integer_at(t[3], p * c->batch + b), at - before);
+            }
+            CHECK_INT(counts[p], at - first);
+        }
+    for (int i = 0; i < 6; i++) free(t[i].data);
+}
+/* Offsets, ids, weights; of parts lengths, ids, weights; joined offsets, lengths, ids, weights. */
+static neo_status split(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const ids_case *c = (const ids_case *)arg;
+    int64_t counts[IDS_PARTS + IDS_FEATURES], at = 0;
+    neo__split_found found;
+    neo__split_call call;
+    neo_jagged j;
+    memset(&call, 0, sizeof call), memset(&j, 0, sizeof j);
+    j.batch = c->batch, j.feature_count = IDS_FEATURES, j.id_dtype = c->from;
+    j.offsets = (const int64_t *)t[0].data, j.ids = t[1].data, j.place = t[0].place;
+    if (c->weighted) j.weights = (const float *)t[2].data;
+    call.batch = &j, call.rows = IDS_ROWS, call.first_part = IDS_FIRST, call.part_row = IDS_ROW;
+    call.bounds = c->bounds, call.max_ids = c->room, call.id_dtype = c->to;
+    call.lengths = (int32_t *)t[3].data, call.ids = t[4].data, call.weights = (float *)t[5].data;
+    call.counts = counts, call.found = &found;
+    NEO__TRY(neo__device_split(ctx, &call, "split"));
+    note_bytes("found", 0, &found, sizeof found);
+    note_bytes("counts", 0, counts, sizeof counts);
+    if (found.id >= 0 || found.ids > c->room) return NEO_OK;
+    check_split(ctx, c, t, counts);
+    /* The parts, the last first. */
+    neo__ids_run run[IDS_PARTS];
+    neo__join_call join;
+    memset(run, 0, sizeof run), memset(&join, 0, sizeof join);
+    for (int p = 0; p < IDS_PARTS; p++) {
+        const neo__ids_run of = {c->batch, p * c->batch, at, (IDS_PARTS - 1 - p) * c->batch};
+        run[IDS_PARTS - 1 - p] = of;
+        at += counts[p];
+    }
+    join.run = run, join.runs = IDS_PARTS, join.bags = IDS_PARTS * c->batch;
+    join.lengths = call.lengths, join.ids = call.ids, join.weights = call.weights;
+    join.id_dtype = c->to, join.max_ids = at;
+    join.to_offsets = (int64_t *)t[6].data, join.to_lengths = (int32_t *)t[7].data;
+    join.to_ids = t[8].data, join.to_weights = (float *)t[9].data;
+    NEO__TRY(neo__device_join(ctx, &join));
+    /* Features 2 and 0 of the batch, without some samples; once more lengths alone. */
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = c->batch - c->batch / 3;
+        const neo__ids_run of = {n, (2 - 2 * i) * c->batch + c->batch / 3, -1, i * n};
+        run[i] = of;
+    }
+    join.runs = 2, join.bags = 2 * (c->batch - c->batch / 3), join.lengths = NULL;
+    join.offsets = j.offsets, join.ids = j.ids, join.weights = j.weights, join.id_dtype = c->from;
+    join.max_ids = c->room, join.to_offsets = NULL, join.to_lengths = NULL;
+    join.to_ids = t[10].data;
+    if (!c->weighted) join.to_weights = NULL;
+    NEO__TRY(neo__device_join(ctx, &join));
+    join.to_ids = NULL, join.to_weights = NULL, join.to_lengths = (int32_t *)t[11].data;
+    return neo__device_join(ctx, &join);
+}
+static void split_tensors(const ids_case *c) {
+    const int64_t bags = IDS_FEATURES * c->batch;
+    int64_t k = c->before;
+    neo_tensor offsets = add(NEO_I64, bags + 1, 0), ids = add(c->from, IDS_MOST, 0);
+    ((int64_t *)offsets.data)[0] = k;
+    for (int64_t i = 0; i < bags; i++) { /* bags of one id, of none, of some, of many */
+        const int64_t f = i / c->batch, n = f == 0 ? 1 : i % 29 == 7 ? 300 : test_random() % 5;
+        for (int64_t end = k + n; k < end; k++) {
+            int64_t id = (int64_t)test_random() % IDS_ROWS[f];
+            if (c->outside && k % 7 == 3) id = k % 2 ? -id - 1 : id + IDS_ROWS[f];
+            if (k < 0) continue;
+            if (c->from == NEO_I32) ((int32_t *)ids.data)[k] = (int32_t)id;
+            else ((int64_t *)ids.data)[k] = id;
+        }
+        ((int64_t *)offsets.data)[i + 1] = k;
+    }
+    REQUIRE(k <= IDS_MOST);
+    if (c->decrease) ((int64_t *)offsets.data)[c->batch + 2] -= 9;
+    numbers(IDS_MOST, 0);
+    add(NEO_I32, IDS_PARTS * c->batch + 1, 0), add(c->to, IDS_MOST, 0), numbers(IDS_MOST, 0);
+    add(NEO_I64, IDS_PARTS * c->batch + 1, 0);
+    add(NEO_I32, IDS_PARTS * c->batch + 1, 0), add(c->to, IDS_MOST, 0), numbers(IDS_MOST, 0);
+    add(c->from, IDS_MOST, 0), add(NEO_I32, 2 * c->batch + 1, 0);
+}
+static void row_ids(void) {
+    static const ids_case cases[] = {
+        {NEO_BOUNDS_ERROR, NEO_I64, NEO_I32, 1, 0, 0, 0, IDS_BATCH, IDS_MOST},
+        {NEO_BOUNDS_ERROR, NEO_I32, NEO_I64, 0, 0, 0, 5, IDS_BATCH, IDS_MOST - 5},
+        {NEO_BOUNDS_DROP, NEO_I64, NEO_I64, 1, 1, 0, 3, IDS_BATCH, IDS_MOST - 3},
+        {NEO_BOUNDS_CLAMP, NEO_I32, NEO_I32, 1, 1, 0, 0, IDS_BATCH, IDS_MOST},
+        {NEO_BOUNDS_ERROR, NEO_I64, NEO_I32, 0, 1, 0, 3, IDS_BATCH, IDS_MOST - 3}, /* the same id */
+        {NEO_BOUNDS_ERROR, NEO_I64, NEO_I32, 0, 0, 1, 3, IDS_BATCH, IDS_MOST - 3},
+        {NEO_BOUNDS_DROP, NEO_I64, NEO_I32, 0, 1, 0, 0, IDS_BATCH, 50}, /* no room */
+        {NEO_BOUNDS_ERROR, NEO_I64, NEO_I32, 0, 0, 0, 0, 0, IDS_MOST},
+        {NEO_BOUNDS_ERROR, NEO_I64, NEO_I32, 1, 0, 0, 0, 1, IDS_MOST},
+        {NEO_BOUNDS_ERROR, NEO_I64, NEO_I32, 0, 0, 0, -2, 1, IDS_MOST}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        split_tensors(&cases[i]);
+        CALL(split, &cases[i]);
+    }
+}
+
+/* Ids, the distinct ones, where each is among them. */
+static neo_status unique(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    int64_t distinct = -1;
+    (void)arg;
+    NEO__TRY(neo_ids_unique(ctx, t[0], t[1], t[2], &distinct));
+    note_bytes("distinct", 0, &distinct, sizeof distinct);
+    neo_tensor x[3];
+    const int64_t n = t[0].shape[0];
+    int64_t used = 0;
+    char *seen = calloc((size_t)n + 1, 1);
+    for (int i = 0; i < 3; i++) x[i] = to_host(ctx, t[i]);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = integer_at(x[2], i);
+        CHECK(at >= 0 && at < distinct);
+        CHECK_INT(integer_at(x[1], at), integer_at(x[0], i));
+        used += !seen[at];
+        seen[at] = 1;
+    }
+    CHECK_INT(used, distinct);
+    for (int64_t i = 1; i < distinct; i++) CHECK(integer_at(x[1], i - 1) < integer_at(x[1], i));
+    for (int i = 0; i < 3; i++) free(x[i].data);
+    free(seen);
+    return neo_tensor_zero(ctx, neo_tensor_slice(t[1], 0, distinct, n - distinct)); /* anything */
+}
+static void row_unique(void) {
+    static const int64_t counts[] = {0, 1, 2, 7, 300, 5000};
+    for (int i = 0; i < 24; i++) { /* few of them, many, all alike; below 0 and the ends, too */
+        const int64_t n = counts[i / 4], below = i % 4 < 2 ? 40 : i % 4 == 2 ? 1 << 20 : 1;
+        const neo_dtype dtype = i % 2 ? NEO_I32 : NEO_I64;
+        neo_tensor ids = add(dtype, n, 0);
+        for (int64_t k = 0; k < n; k++) {
+            int64_t id = (int64_t)(test_random() % (uint32_t)below) - below / 3;
+            if (k % 97 == 5) id = dtype == NEO_I32 ? INT32_MIN : k % 2 ? INT64_MIN : INT64_MAX;
+            if (dtype == NEO_I32) ((int32_t *)ids.data)[k] = (int32_t)id;
+            else ((int64_t *)ids.data)[k] = id;
+        }
+        add(dtype, n, 0), add(NEO_I32, n, 0);
+        CALL(unique, NULL);
+    }
+    add(NEO_I64, 5, 0), add(NEO_I64, 5, 0), add(NEO_I64, 5, 0); /* no such inverse, */
+    CALL(unique, NULL);
+    add(NEO_I64, 5, 0), add(NEO_I32, 5, 0), add(NEO_I32, 5, 0); /* nor ids, */
+    CALL(unique, NULL);
+    add(NEO_I64, 5, 0), add(NEO_I64, 4, 0), add(NEO_I32, 5, 0); /* nor so few */
+    CALL(unique, NULL);
+}
+
 /* ---- ranks: sums of leaves, rows on narrow wires, pooled rows ---- */
 enum { RANKS = 2, RANK_ROWS = 5, RANK_COLS = 70, RANK_SUMS = 3, SHARD_BATCH = 12, SHARD_DIM = 64 };
 typedef struct rank_notes {
@@ -912,6 +1098,9 @@ static void row_ranks(void) {
     RECORD(X, encode, neo__wire_call, row_ranks)                                                   \
     RECORD(X, decode, neo__wire_call, row_ranks)                                                   \
     RECORD(X, rows, neo__rows_call, row_ranks)                                                     \
+    RECORD(X, ids_split, neo__split_call, row_ids)                                                 \
+    RECORD(X, ids_join, neo__join_call, row_ids)                                                   \
+    RECORD(X, ids_unique, neo__unique_call, row_unique)                                            \
     RECORD(X, gemm, neo__gemm_call, row_gemm)                                                      \
     RECORD(X, linear_grads, neo__linear_grads_call, row_linear)                                    \
     RECORD(X, activation, neo__activation_call, row_linear)                                        \

@@ -19,7 +19,7 @@ static neo_status open_device(int rank, int local, void *user, neo_device **devi
 static const Set SMALL = {"small", 4, 5, 3, {64, 40, 5, 90}, {32, 16, 48, 7}, {0, 1, 2, 3, 1}, 0};
 
 static Case the;
-static int ranks, keeps, groups = 1; /* of replicas */
+static int ranks, keeps, spoils, records, groups = 1; /* of replicas */
 static uint64_t digest[8];
 static int64_t grows[8], sent[8]; /* sent: bytes of pooled rows, and the like, on the CPU */
 
@@ -46,12 +46,48 @@ static neo_status carry(neo_ctx *ctx, neo_tensor t, neo_tensor dense, int back) 
     neo_tensor_free(ctx, &there);
     return NEO_OK;
 }
-static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank) {
+/* This rank's batch of a step; with device_ids in the device's memory, ids of one step as i32. */
+typedef struct Given {
     Mine m;
+    neo_tensor offsets, ids, weights;
+} Given;
+static neo_status put(neo_ctx *ctx, const void *from, neo_dtype dtype, int64_t n, neo_tensor *to) {
+    const int64_t count = n + 1; /* never none */
+    neo_tensor host = neo_tensor_1d((void *)(uintptr_t)from, dtype, n);
+    NEO__TRY(neo_tensor_alloc(ctx, dtype, 1, &count, to));
+    return n > 0 ? neo_tensor_copy(ctx, host, neo_tensor_slice(*to, 0, 0, n)) : NEO_OK;
+}
+static neo_status give(neo_ctx *ctx, int s, int rank, Given *given) {
+    Mine *m = &given->m;
+    memset(given, 0, sizeof *given);
+    mine_make(m, &the, s, rank, ranks);
+    if (!neo_ctx_device(ctx) || !the.plan.device_ids) return NEO_OK;
+    const int64_t bags = m->n * the.set->features;
+    if (s % 2) shift(m, the.set->features);
+    const int64_t ids = m->offsets[bags];
+    for (int64_t k = 0; k < ids && s == 2; k++) ((int32_t *)m->ids)[k] = (int32_t)m->ids[k];
+    if (s == 2) m->j.id_dtype = NEO_I32;
+    TRY(put(ctx, m->offsets, NEO_I64, bags + 1, &given->offsets));
+    TRY(put(ctx, m->ids, m->j.id_dtype, ids, &given->ids));
+    TRY(put(ctx, m->weights, NEO_F32, ids, &given->weights));
+    m->j.place = NEO_DEVICE;
+    m->j.offsets = (const int64_t *)given->offsets.data;
+    m->j.ids = given->ids.data;
+    if (m->j.weights) m->j.weights = (const float *)given->weights.data;
+    return NEO_OK;
+}
+static void take_back(neo_ctx *ctx, Given *given) {
+    neo_tensor_free(ctx, &given->offsets);
+    neo_tensor_free(ctx, &given->ids);
+    neo_tensor_free(ctx, &given->weights);
+    mine_free(&given->m);
+}
+static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank, const Given *given,
+                           neo_cuda_graph *graph) {
+    Mine m = given[s].m;
     Place out, dout, grad;
-    mine_make(&m, &the, s, rank, ranks);
     int none = the.tables[0].pooling == NEO_POOL_NONE;
-    int64_t ids = neo_jagged_id_count(&m.j), rows = none ? ids : m.n,
+    int64_t ids = m.offsets[m.n * the.set->features] - m.offsets[0], rows = none ? ids : m.n,
             width = none ? the.set->dims[0] : the.width, allocs;
     float *host = malloc(4 * (size_t)(rows * width + 1)), *weights = malloc(4 * (size_t)(ids + 1));
     TRY(take(ctx, rows, width, &out));
@@ -62,11 +98,18 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank) {
     TRY(carry(ctx, dout.t, neo_tensor_2d(host, NEO_F32, rows, width), 0));
     allocs = neo_ctx_memory(ctx).alloc_count;
     int64_t before = neo_shard_get_stats(shard).grow_count;
+    if (graph) TRY(neo_cuda_graph_begin(graph));
     TRY(neo_shard_forward(shard, &m.j, the.size[s], out.t));
+    if (the.plan.pipeline && s + 1 < the.steps && rank % 2) /* not at one place on all ranks */
+        TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
     TRY(neo_shard_backward_begin(shard, dout.t));
+    if (the.plan.pipeline && s + 1 < the.steps && !(rank % 2))
+        TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
     if (the.plan.weight_grad) TRY(neo_shard_weight_grad(shard, (float *)grad.all.data));
     TRY(keeps ? neo_shard_accumulate_end(shard) : neo_shard_backward_end(shard, 0.05f));
     if (keeps) TRY(neo_shard_step(shard, 0.05f));
+    if (graph) TRY(neo_cuda_graph_end(graph));
+    if (graph) TRY(neo_cuda_graph_wait(graph));
     grows[rank] += neo_shard_get_stats(shard).grow_count - before;
     if (neo_shard_get_stats(shard).grow_count == before)
         EXPECT(neo_ctx_memory(ctx).alloc_count == allocs);
@@ -77,18 +120,18 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank) {
     neo_tensor_free(ctx, &dout.all);
     neo_tensor_free(ctx, &grad.all);
     free(host), free(weights);
-    mine_free(&m);
     return NEO_OK;
 }
 /* A tensor on the wrong side. */
-static neo_status refusals(neo_shard *shard, int rank) {
+static neo_status refusals(neo_shard *shard, neo_ctx *ctx, int rank) {
     float x[1];
-    Mine m;
-    mine_make(&m, &the, 0, rank, ranks);
+    Given given;
+    TRY(give(ctx, 0, rank, &given));
+    const Mine m = given.m;
     TRY(neo_shard_forward_begin(shard, &m.j, the.size[0]));
     EXPECT(neo_shard_forward_end(shard, neo_tensor_2d(x, NEO_F32, m.n, the.width)) == NEO_ERR_ARG);
     EXPECT(strstr(neo_last_error(), "out is in host memory"));
-    mine_free(&m);
+    take_back(ctx, &given);
     return NEO_OK;
 }
 /* Do pooled rows stay on devices? */
@@ -128,9 +171,11 @@ static neo_status run(neo_comm *comm, void *user) {
     TRY(neo_shard_create(data, plan, &shard));
     size_t took = neo_ctx_memory(ctx).bytes - before;
     size_t tells = says.weight_bytes + says.state_bytes + says.exchange_bytes +
-                   says.workspace_bytes + group_bytes(d, ranks, 0) +
-                   group_bytes(d, ranks / groups, 0);
-    if (stays_there(ctx)) tells += group_bytes(d, ranks / groups, 1);
+                   says.workspace_bytes;
+    const int whole = inside_of_shard(shard).whole; /* has no groups */
+    if (!whole) tells += group_bytes(d, ranks, 0) + group_bytes(d, ranks / groups, 0);
+    if (!whole && stays_there(ctx)) tells += group_bytes(d, ranks / groups, 1);
+    if (!whole && the.plan.device_ids && neo_ctx_device(ctx)) tells += group_bytes(d, ranks, 1);
     if (groups > 1) tells += group_bytes(d, ranks, 0) + group_bytes(d, groups, stays_there(ctx));
     if (inside_of_shard(shard).node)
         tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) +
@@ -145,7 +190,14 @@ static neo_status run(neo_comm *comm, void *user) {
         neo_comm_destroy(devices);
     }
     neo_plan_destroy(plan);
-    for (int s = 0; s < the.steps; s++) TRY(one_step(shard, ctx, s, rank));
+    Given given[MAX_STEPS];
+    for (int s = 0; s < the.steps; s++) TRY(give(ctx, s, rank, &given[s]));
+    neo_cuda_graph *graph = NULL;
+    if (neo_ctx_device(ctx) && records)
+        TRY(neo_cuda_graph_create(neo_ctx_device(ctx), NULL, &graph));
+    for (int s = 0; s < the.steps; s++) TRY(one_step(shard, ctx, s, rank, given, graph));
+    neo_cuda_graph_destroy(graph);
+    for (int s = 0; s < the.steps; s++) take_back(ctx, &given[s]);
     if (neo_ctx_device(ctx) && sent[rank] >= 0 && stays_there(ctx))
         EXPECT(sent[rank] == all_sent(shard));
     if (!neo_ctx_device(ctx)) sent[rank] = all_sent(shard);
@@ -158,7 +210,8 @@ static neo_status run(neo_comm *comm, void *user) {
     float rows[5 * 64]; /* a table's rows come to all ranks, and go back */
     TRY(neo_shard_get_rows(shard, 2, 0, 5, NEO_EVERY_RANK, rows));
     TRY(neo_shard_set_rows(shard, 2, 0, 5, ranks - 1, rows));
-    if (neo_ctx_device(ctx) && the.tables[0].pooling != NEO_POOL_NONE) TRY(refusals(shard, rank));
+    if (neo_ctx_device(ctx) && the.tables[0].pooling != NEO_POOL_NONE)
+        TRY(refusals(shard, ctx, rank));
     TRY(neo_comm_agree(comm, NEO_OK));
     neo_shard_destroy(shard);
     if (data != comm) neo_comm_destroy(data);
@@ -177,6 +230,7 @@ static void check_case(neo_ctx *ctx, const char *what) {
     the.plan.weighted = the.weighted;
     the.plan.kept_batches = keeps;
     case_data(&the);
+    if (spoils) spoil(&the);
     if (the.tables[0].pooling != NEO_POOL_NONE) case_oracle(&the, ctx);
     memset(wrong, 0, sizeof wrong);
     for (int r = 0; r < 8; r++) sent[r] = -1;
@@ -278,6 +332,110 @@ static void mixtures(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Ids that stay on devices: the bits of ids that do not, under every placement, prefetched, in
+   steps that are recorded, ids of both dtypes, some outside, more than planned. */
+static void device_ids(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    for (int i = 0; i < NEO_PLACEMENT_COUNT + 3; i++) {
+        ranks = i == NEO_TABLE_ROW_WISE || i == NEO_GRID ? 4 : 2 + i % 3;
+        if (i == NEO_PLACEMENT_COUNT) ranks = 1; /* all tables, as a neo_bags */
+        case_begin(KINDS, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        the.steps = 4;
+        the.weighted = i % 3 == 1;
+        the.plan.device_ids = 1;
+        the.plan.pipeline = i % 2;
+        keeps = i % 4 == 3;
+        for (int t = 0; t < SMALL.tables; t++)
+            if (i < NEO_PLACEMENT_COUNT && t) place(&the, t, (neo_placement)i, ranks);
+            else place(&the, t, t % 2 ? NEO_DATA_PARALLEL : NEO_ROW_WISE, ranks);
+        the.bags.bounds = i % 3 == 0 ? NEO_BOUNDS_DROP : i % 3 == 1 ? NEO_BOUNDS_CLAMP
+                                                                  : NEO_BOUNDS_ERROR;
+        spoils = the.bags.bounds != NEO_BOUNDS_ERROR;
+        records = i % 4 == 2 || i == 5;
+        if (i > NEO_PLACEMENT_COUNT) the.plan.ids_per_sample = FEW_IDS;
+        memset(grows, 0, sizeof grows);
+        check_case(ctx, "ids on devices");
+        spoils = records = 0;
+        if (i > NEO_PLACEMENT_COUNT) CHECK(grows[0] > 0);
+    }
+    neo_ctx_destroy(ctx);
+}
+/* What is wrong with a batch of one rank is known to all, and the next batch may come. */
+static neo_status bad_ids(neo_comm *comm, void *user) {
+    neo_shard *shard;
+    Given given;
+    Place out;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    const int rank = neo_comm_rank(comm);
+    neo_jagged host;
+    (void)user;
+    TRY(make(&the, comm, &shard));
+    TRY(give(ctx, 0, rank, &given));
+    TRY(take(ctx, given.m.n, the.width, &out));
+    const int64_t first = given.m.offsets[0], k = first + 4;
+    int64_t bag = 0, bad[] = {the.set->rows[0], first - 3};
+    while (given.m.offsets[bag + 1] <= k) bag++;
+    char text[200];
+    snprintf(text, sizeof text,
+             "table 't0' (feature 0), sample %d, position %d: id %d is not in [0, %d)",
+             (int)(neo_leaf_begin(the.size[0], LEAVES, LEAVES / 2) + bag),
+             (int)(k - given.m.offsets[bag]), (int)bad[0], (int)bad[0]);
+    if (rank == 0) snprintf(text, sizeof text, "is not in [0, %d)", (int)bad[0]);
+    EXPECT(bag < given.m.n);
+    for (int i = 0; i < 2; i++) { /* an id, an offset */
+        neo_tensor at = neo_tensor_slice(i ? given.offsets : given.ids, 0, i ? 2 : k, 1);
+        int64_t good;
+        TRY(neo_tensor_copy(ctx, at, neo_tensor_1d(&good, NEO_I64, 1)));
+        if (rank == 1) TRY(neo_tensor_copy(ctx, neo_tensor_1d(&bad[i], NEO_I64, 1), at));
+        EXPECT_ERR(neo_shard_forward(shard, &given.m.j, the.size[0], out.t),
+                   i ? NEO_ERR_FORMAT : NEO_ERR_RANGE, i ? "offsets decrease at feature 0" : text);
+        EXPECT(rank == 1 || strstr(neo_last_error(), "rank 1: "));
+        TRY(neo_tensor_copy(ctx, neo_tensor_1d(&good, NEO_I64, 1), at));
+    }
+    host = given.m.j;
+    host.place = NEO_HOST;
+    EXPECT_ERR(neo_shard_forward(shard, rank ? &given.m.j : &host, the.size[0], out.t),
+               NEO_ERR_UNSUPPORTED, "device_ids says it is on the device");
+    TRY(neo_shard_forward(shard, &given.m.j, the.size[0], out.t));
+    /* One sample less in all, and as many of rank 1: the shard is broken. */
+    EXPECT(neo_shard_forward(shard, &given.m.j, the.size[0] - (rank == 1), out.t) != NEO_OK);
+    EXPECT(strstr(neo_last_error(), "do not give the same global_batch"));
+    neo_shard_destroy(shard);
+    take_back(ctx, &given);
+    neo_tensor_free(ctx, &out.all);
+    return NEO_OK;
+}
+static neo_status refused_ids(neo_comm *comm, void *user) {
+    neo_shard *shard;
+    const int rank = neo_comm_rank(comm);
+    EXPECT_ERR(make(&the, comm, &shard), NEO_ERR_UNSUPPORTED, (const char *)user);
+    return NEO_OK;
+}
+static void bad_device_ids(void) {
+    static const char *const with[] = {"device_ids with weight_grad", "device_ids with an inverse"};
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
+                       .ranks = 2,
+                       .timeout_ms = TEST_PATIENCE_MS,
+                       .open_device = open_device};
+    ranks = 2;
+    case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
+    the.plan.bags = &the.bags;
+    the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = ranks;
+    the.plan.device_ids = 1;
+    for (int t = 0; t < SMALL.tables; t++) place(&the, t, NEO_ROW_WISE, ranks);
+    case_data(&the);
+    memset(wrong, 0, sizeof wrong);
+    CHECK_OK(neo_comm_spawn(ranks, &d, bad_ids, NULL, NULL));
+    for (int i = 0; i < 2; i++) {
+        the.plan.weight_grad = i == 0;
+        the.bags.inverse = i == 1;
+        CHECK_OK(neo_comm_spawn(ranks, &d, refused_ids, (void *)(uintptr_t)with[i], NULL));
+    }
+    check_wrong("bad ids on devices", ranks);
+    case_free(&the);
+    memset(&the.plan, 0, sizeof the.plan);
+    the.piece_count = 0;
+}
 /* Replicas in two groups of two ranks: by all samples, and averaged every two steps. */
 static void replicas(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
@@ -806,6 +964,8 @@ int main(void) {
     RUN(cut_rows_sums);
     RUN(no_pooling);
     RUN(mixtures);
+    RUN(device_ids);
+    RUN(bad_device_ids);
     RUN(replicas);
 #if defined(EMULATED)
     if (!over_nccl) {
