@@ -11,7 +11,7 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17059 0 1 15 ;;
+    neo.h) echo 17340 0 1 15 ;;
     neo_kernels.h) echo 4731 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2164 0 0 0 ;;
@@ -19,9 +19,9 @@ budget() {
     neo_data.h) echo 8049 0 0 0 ;;
     neo_serve.h) echo 3027 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 7065 0 0 1 ;;
-    neo_fsdp.h) echo 6802 0 0 0 ;;
-    neo_cuda.cuh) echo 6741 0 0 32 ;;
+    neo_plan.h) echo 7128 0 0 1 ;;
+    neo_fsdp.h) echo 7048 0 0 0 ;;
+    neo_cuda.cuh) echo 7038 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.
