@@ -34,6 +34,7 @@
      NEO__SELECT(m, a, b): m ? a : b              NEO__SELECTI: of u32       NEO__ANY(m)
      NEO__SRAI(v, n)                              shifts i32 to the right, n constant
      NEO__SLLV(v, n) NEO__SRLV(v, n)              shifts u32 by lanes; 0 where n, unsigned, is > 31
+     NEO__ADD_IF(m, a, b): a + b where number m has all bits, a where it is 0, or a + 0
      NEO__MINI(a, b): of i32                      NEO__COUNT_IF(m, v): u32, one more where m
      NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi): from i32
      NEO__AS_I(v) NEO__AS_F(vi): the same bits
@@ -225,6 +226,7 @@ NEO__KERNEL_INLINE NEO__VF neo__512_set1_ps(float x) {
 #define NEO__SELECTI(m, a, b) ((NEO__VI)_mm512_mask_blend_epi32(m, (__m512i)(b), (__m512i)(a)))
 #define NEO__ANY(m) ((m) != 0)
 #define NEO__MINI(a, b) ((NEO__VI)_mm512_min_epi32((__m512i)(a), (__m512i)(b)))
+#define NEO__ADD_IF(m, a, b) ((NEO__VF)_mm512_mask_add_ps(a, (__mmask16)(m), a, b))
 #define NEO__COUNT_IF(m, v)                                                                        \
     ((NEO__VI)_mm512_mask_sub_epi32((__m512i)(v), m, (__m512i)(v), _mm512_set1_epi32(-1)))
 #define NEO__SLLV(v, n) ((NEO__VI)_mm512_sllv_epi32((__m512i)(v), (__m512i)(n)))
@@ -365,6 +367,9 @@ NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, NEO__VF v, int64_t n) {
 #endif
 #ifndef NEO__MINI
 #define NEO__MINI(a, b) NEO__SELECTI(NEO__GTI(b, a), a, b)
+#endif
+#ifndef NEO__ADD_IF
+#define NEO__ADD_IF(m, a, b) ((a) + NEO__AS_F(NEO__AS_I(b) & NEO__SETI(m)))
 #endif
 #ifndef NEO__COUNT_IF
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
@@ -2982,7 +2987,16 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64
    absent, since all is added to +0 at the end. Some bags go together: first the buckets of their
    ids, then their rows, then their trees, so that a processor knows a sum's address long before it
    is read, and no sum is read just after it was written: either costs as much as many rows. Above
-   NEO__POOL_BUCKETS buckets each group of so many has a pass over the ids of a bag. */
+   NEO__POOL_BUCKETS buckets each group of so many has a pass over the ids of a bag.
+
+   Short bags of at most eight buckets add the same pairs in registers. Of two parts of the tree the
+   one with more rows goes first, so the other has at most three of seven and is a chain: each of
+   its rows adds to the sum of those before it. All of a bag then is +0, to which chains add in
+   turn. Where a row stands is the rows before its part, at each level of the tree, and before it in
+   its bucket; which levels cost a few operations for a vector of bags, without a branch.
+
+   A row of four lines and more takes passes over its columns: fewer lines of a row on their way
+   from memory at a time, so those of more rows, are read faster. */
 #if NEO__PASS != NEO__PASS_WARP
 /* ONE_WIDTH: the same sums in less code, where size counts, or vectors of one number gain nothing
    from the other widths. */
@@ -3047,9 +3061,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_find)(const neo__bag_lookup *lookup, int64_t fi
     const int64_t n = k_end - k, slots = some->slots, *offsets = lookup->offsets;
     const int is_i32 = NEO__I32_IDS(lookup);
     int32_t *slot = some->slot;
-    for (int32_t from = 0; b < some->b_end; b++, from += (int32_t)some->apart)
+    for (int32_t from = 0; b < some->b_end; b++, from += (int32_t)some->apart) {
+        if (!NEO__ONE_WIDTH && some->chained) from = 8 * (int32_t)(offsets[b] - k);
         for (int64_t i = NEO__MAX(offsets[b] - k, 0); i < NEO__MIN(offsets[b + 1] - k, n); i += 8)
             for (int j = 0; j < 8; j++) slot[i + j] = from; /* past its end the next bag's follow */
+    }
     some->row = is_i32 ? some->rows : (const int64_t *)lookup->ids + k;
     some->next = is_i32 ? some->nexts : some->row + some->ahead;
     for (int64_t i = 0; is_i32 && i < n; i++) {
@@ -3105,6 +3121,118 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo
         }
     }
 }
+#if !NEO__ONE_WIDTH
+#undef NEO__STI
+#define NEO__STI(p, v) NEO__STORE((float *)(void *)(p), NEO__AS_F(v))
+/* Fields hold numbers below 8; bit 7 of each is in top. 0x7F in those where l >= r, 0 in others. */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(fields_ge)(NEO__VI l, NEO__VI r, uint32_t top) {
+    const NEO__VI d = ((l | NEO__SETI(top)) - r) & NEO__SETI(top);
+    return d - (d >> 7);
+}
+/* The places of the rows of short bags, and where their chains begin. A slot is 8 times the first
+   id of its bag + a bucket. `c` has 4 bits for each bucket of a bag: how many rows; `at`: where the
+   first of them stands. The first chains are the fullest bucket of the fullest pair of the fullest
+   half, then the rest of that pair, of that half, of the bag. */
+NEO__KERNEL_FAR void NEO__FN(bag_chain)(const neo__bag_lookup *lookup, neo__bag_some *some) {
+    enum { ROOM = NEO__POOL_CHAINED + 32 };
+    const int64_t *offsets = lookup->offsets + some->b, from = offsets[0], *ids = some->row,
+                  bags = some->b_end - some->b, n = offsets[bags] - from;
+    uint32_t sum[ROOM], size[ROOM], to[ROOM], total = 0;
+    const NEO__VI one = NEO__SETI(1), even = NEO__SETI(0x00FF00FF);
+    for (int64_t i = 0; i < n; i += NEO__W)
+        NEO__STI(sum + i, NEO__SLLV(one, (NEO__LOADI(some->slot + i) & 7u) << 2));
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t its = sum[i];
+        sum[i] = total;
+        total += its;
+    }
+    sum[n] = total;
+    for (int64_t b = 0; b < bags; b++) to[b] = sum[offsets[b] - from];
+    to[bags] = total;
+    for (int64_t i = 0; i < bags; i += NEO__W) {
+        const NEO__VI before = NEO__LOADI(to + i), c = NEO__LOADI(to + i + 1) - before;
+        NEO__VI l = c & 0x0F0F0F0Fu, r = c >> 4 & 0x0F0F0F0Fu;
+        NEO__VI m = NEO__FN(fields_ge)(l, r, 0x80808080u);
+        NEO__VI at = (r & ~m) | (l & m) << 4, bucket = (l & m) | (r & ~m), both = l + r;
+        l = both & even, r = both >> 8 & even, m = NEO__FN(fields_ge)(l, r, 0x00800080u);
+        both = (r & ~m) | (l & m) << 8, at = at + (both | both << 4);
+        NEO__VI pair = (l & m) | (r & ~m);
+        bucket = (bucket & m) | (bucket >> 8 & even & ~m), both = l + r;
+        l = both & 0xFFFFu, r = both >> 16, m = NEO__FN(fields_ge)(l, r, 0x80);
+        both = (r & ~m) | (l & m) << 16, both = both | both << 4, at = at + (both | both << 8);
+        pair = (pair & m) | (pair >> 16 & ~m), bucket = (bucket & m) | (bucket >> 16 & ~m);
+        NEO__STI(size + i, at - before);
+        NEO__STI(some->starts + i,
+                 one | NEO__SLLV(one, bucket) | NEO__SLLV(one, pair) |
+                     NEO__SLLV(one, (l & m) | (r & ~m)) | NEO__SLLV(one, l + r));
+    }
+    for (int64_t b = 0; b < bags; b++)
+        for (int j = 0; j < 8; j++) to[offsets[b] - from + j] = size[b];
+    for (int64_t i = 0; i < n; i += NEO__W) {
+        const NEO__VI slot = NEO__LOADI(some->slot + i);
+        const NEO__VI at = NEO__LOADI(to + i) + NEO__LOADI(sum + i);
+        NEO__STI(to + i, (slot >> 3) + (NEO__SRLV(at, (slot & 7u) << 2) & 15u));
+    }
+    const int64_t row_bytes = lookup->store->row_bytes;
+    const uintptr_t data = (uintptr_t)lookup->store->data;
+    int64_t i = 0;
+    for (; row_bytes <= 64 && i + 1 < n; i += 2) { /* memory has no work since the last rows */
+        NEO__FETCH((const char *)(data + (uintptr_t)some->next[i] * (uintptr_t)row_bytes));
+        some->ordered[to[i]] = ids[i];
+        some->ordered[to[i + 1]] = ids[i + 1];
+    }
+    for (; i < n; i++) some->ordered[to[i]] = ids[i];
+}
+/* Short bags, `count` vectors of columns from col on; there are `left` columns. A chain ends before
+   the next begins. */
+NEO__KERNEL_INLINE void NEO__FN(bag_chains)(const neo__bag_lookup *lookup, neo_dtype dtype,
+                                            const neo__bag_some *some, int64_t col, int64_t left,
+                                            int count) {
+    const neo__bag_rows *t = lookup->store;
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
+    const int64_t row_bytes = t->row_bytes, *ids = some->ordered, *next = some->next;
+    const char *data = t->data + col * size;
+    const float *scales = t->scale;
+    const int64_t *offsets = lookup->offsets, from = offsets[some->b];
+    float *to = lookup->out + some->b * lookup->out_stride + col;
+    int64_t r = 0;
+    for (int64_t b = some->b; b < some->b_end; b++, to += lookup->out_stride) {
+        const int64_t end = offsets[b + 1] - from, length = end - r;
+        uint32_t starts = some->starts[b - some->b], ends = ~0u;
+        NEO__VF sum[8], chain[8];
+        NEO__EACH(v, count) sum[v] = chain[v] = NEO__SET(0.0f);
+        for (; r < end; r++) {
+            const uintptr_t later = (uintptr_t)next[r],
+                            fetched = (uintptr_t)data + later * (uintptr_t)row_bytes;
+            NEO__EACH(v, count)
+            if (v * NEO__W * size % 64 == 0)
+                NEO__FETCH((const char *)(fetched + (uintptr_t)(v * NEO__W * size)));
+            if (dtype == NEO_I8 && col == 0)
+                NEO__FETCH((const char *)((uintptr_t)scales + later * (2 * sizeof *scales)));
+            const char *row = data + ids[r] * row_bytes;
+            NEO__VF scale = NEO__SET(0.0f), bias = scale;
+            if (dtype == NEO_I8)
+                scale = NEO__SET(scales[2 * ids[r]]), bias = NEO__SET(scales[2 * ids[r] + 1]);
+            const uint32_t goes_on = ~ends;
+            starts >>= 1, ends = 0u - (starts & 1);
+            NEO__EACH(v, count) {
+                const char *p = row + v * NEO__W * size;
+                const NEO__VF x = dtype == NEO_F32
+                                      ? NEO__FN(load_left)((const float *)(const void *)p, left)
+                                      : NEO__FN(row_load_left)(dtype, p, left, scale, bias);
+                chain[v] = NEO__ADD_IF(goes_on, x, chain[v]);
+                sum[v] = NEO__ADD_IF(ends, sum[v], chain[v]);
+            }
+        }
+        if (left >= count * NEO__W) {
+            NEO__FN(bag_store)(to, sum, count, lookup->mean, length);
+        } else {
+            if (lookup->mean && length > 1) sum[0] = sum[0] / (float)length;
+            NEO__FN(store_left)(to, sum[0], left);
+        }
+    }
+}
+#endif
 /* The sum of eight vectors. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, int64_t stride) {
     return ((NEO__LOAD(p) + NEO__LOAD(p + stride)) +
@@ -3189,6 +3317,15 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
     const int mean = lookup->mean;
     neo__part_tree tree;
     tree.sum = part, tree.stride = stride, tree.n = stride, tree.depth = 0;
+#if !NEO__ONE_WIDTH
+    if (some->chained) {
+        if (dtype == NEO_F32) NEO__FN(bag_chains)(lookup, NEO_F32, some, col, left, count);
+        else if (dtype == NEO_F16) NEO__FN(bag_chains)(lookup, NEO_F16, some, col, left, count);
+        else if (dtype == NEO_BF16) NEO__FN(bag_chains)(lookup, NEO_BF16, some, col, left, count);
+        else NEO__FN(bag_chains)(lookup, NEO_I8, some, col, left, count);
+        return;
+    }
+#endif
     uint64_t groups =
         lookup->buckets > NEO__POOL_BUCKETS ? NEO__FN(bag_groups)(lookup, from, last) : 1;
     for (; groups; groups &= groups - 1) {
@@ -3232,7 +3369,9 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
                                               float *sum, int64_t col) {                           \
         NEO__FN(bag_any)(a, some, sum, col, (N)*NEO__W, N);                                        \
     }
+#if NEO__W < 16
 NEO__BAG_ANY(8)
+#endif
 NEO__BAG_ANY(4)
 NEO__BAG_ANY(2)
 NEO__BAG_ANY(1)
@@ -3245,7 +3384,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, neo__bag_so
 /* Bags [b, last), columns from first_col on. */
 NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_t b, int64_t last,
                                            int64_t first_col) {
-    enum { WIDTH = NEO__ONE_WIDTH ? 1 : 8, FLOATS = (NEO__POOL_BUCKETS + 1) * WIDTH * NEO__W };
+    enum { WIDTH = NEO__ONE_WIDTH ? 1 : NEO__W < 16 ? 8 : 4 };
+    enum { FLOATS = (NEO__POOL_BUCKETS + 1) * WIDTH * NEO__W };
     float sum[NEO__MAX((int)FLOATS, 4096)] __attribute__((aligned(64)));
     neo__bag_some some;
     const int64_t dim = lookup->dim, *offsets = lookup->offsets,
@@ -3257,12 +3397,16 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
                   ahead = NEO__FN(bag_far_ahead)(lookup->store->row_bytes / 4);
     NEO__UNUSED const int may_be_three = lookup->table && lookup->inside && !lookup->weights &&
                                          lookup->buckets > 1 && dim % NEO__W == 0;
+    NEO__UNUSED const int may_chain = !NEO__ONE_WIDTH && lookup->inside && !lookup->weights &&
+                          !lookup->store->line_row && lookup->buckets > 1 &&
+                          lookup->buckets <= 8 && neo__bag_bucket_is_scaled(lookup);
     memset(sum, 0, (size_t)(NEO__MIN(most, last - b) * room) * sizeof *sum);
     for (; b < last; b = some.b_end) {
         int64_t col = first_col, end = b + 1;
+        int chained = 0;
         some.ahead = offsets[end] + ahead <= offsets[lookup->bags] ? ahead : 0;
 #if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
-        if (may_be_three && offsets[end] - offsets[b] == 3) {
+        if (may_be_three && !may_chain && offsets[end] - offsets[b] == 3) {
             if (!some.ahead)
                 NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), offsets[b] + ahead,
                                          offsets[end] + ahead);
@@ -3272,7 +3416,18 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
             continue;
         }
 #endif
-        while (end < last && end - b < most && offsets[end + 1] - offsets[b] <= NEO__POOL_IDS)
+#if !NEO__ONE_WIDTH
+        for (end = b; may_chain && end < last; end++)
+            if (offsets[end + 1] - offsets[end] > NEO__POOL_SHORT || end - b == NEO__POOL_CHAINED ||
+                offsets[end + 1] - offsets[b] > NEO__POOL_CHAINED)
+                break;
+        const int64_t some_ids = offsets[end] - offsets[b];
+        chained = end > b && (end == last || some_ids > NEO__POOL_CHAINED / 2);
+        some.chained = chained, some.apart = chained ? 0 : some.slots + 1;
+        if (!chained) end = b + 1;
+#endif
+        while (!chained && end < last && end - b < most &&
+               offsets[end + 1] - offsets[b] <= NEO__POOL_IDS)
             end++;
         some.b = b;
         some.b_end = end;
@@ -3281,16 +3436,22 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
         some.ahead = offsets[end] + ahead <= offsets[lookup->bags] ? ahead : 0;
         if (some.known)
             NEO__FN(bag_find)(lookup, 0, b, offsets[b], offsets[end], &some);
+#if !NEO__ONE_WIDTH
+        if (chained) NEO__FN(bag_chain)(lookup, &some);
+#endif
         if (!some.ahead && col == 0)
             NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), offsets[b] + ahead,
                                      offsets[end] + ahead);
 #if !NEO__ONE_WIDTH
-        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
+        const int64_t most_cols = chained && dim <= 64 ? 32 : 64; /* of a pass */
+#if NEO__W < 16
+        for (; 8 * NEO__W <= most_cols && col + 8 * NEO__W <= dim; col += 8 * NEO__W)
             NEO__FN(bag_any_8)(lookup, &some, sum, col);
-        if (col + 4 * NEO__W <= dim)
-            NEO__FN(bag_any_4)(lookup, &some, sum, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim)
-            NEO__FN(bag_any_2)(lookup, &some, sum, col), col += 2 * NEO__W;
+#endif
+        for (; 4 * NEO__W <= most_cols && col + 4 * NEO__W <= dim; col += 4 * NEO__W)
+            NEO__FN(bag_any_4)(lookup, &some, sum, col);
+        for (; col + 2 * NEO__W <= dim; col += 2 * NEO__W)
+            NEO__FN(bag_any_2)(lookup, &some, sum, col);
         if (col + NEO__W <= dim) NEO__FN(bag_any_1)(lookup, &some, sum, col), col += NEO__W;
 #endif
         for (; col < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, &some, sum, col);
@@ -3364,7 +3525,31 @@ NEO__BAG_NARROW(4)
 NEO__BAG_NARROW(2)
 NEO__BAG_NARROW(1)
 #undef NEO__BAG_NARROW
+#if NEO__PASS == NEO__PASS_AVX512
+/* Rows of 128 columns of 16 bits, which are four lines: those of some bags have two passes, unless
+   they are very short or one is long, which popular rows make slower. */
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_halves)(const neo__bag_lookup *lookup) {
+    const int64_t *offsets = lookup->offsets;
+    for (int64_t b = 0, end; b < lookup->bags; b = end) {
+        for (end = b + 1; end < lookup->bags; end++)
+            if (offsets[end + 1] - offsets[b] > NEO__POOL_CHAINED) break;
+        const int64_t ids = offsets[end] - offsets[b];
+        if (ids < 8 * (end - b) || ids > NEO__POOL_CHAINED) {
+            NEO__FN(bag_narrow_8)(lookup, b, end, 0);
+        } else {
+            NEO__FN(bag_narrow_4)(lookup, b, end, 0);
+            NEO__FN(bag_narrow_4)(lookup, b, end, 4 * NEO__W);
+        }
+    }
+}
+#endif
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *lookup) {
+#if NEO__PASS == NEO__PASS_AVX512
+    if (lookup->dim == 8 * NEO__W && lookup->store->dtype != NEO_I8) {
+        NEO__FN(bag_narrow_halves)(lookup);
+        return;
+    }
+#endif
     switch (lookup->dim) {
     case 8 * NEO__W: NEO__FN(bag_narrow_8)(lookup, 0, lookup->bags, 0); return;
     case 4 * NEO__W: NEO__FN(bag_narrow_4)(lookup, 0, lookup->bags, 0); return;
@@ -4720,6 +4905,7 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__W
 #undef NEO__XOR3
 #undef NEO__PIN
+#undef NEO__ADD_IF
 #undef NEO__COUNT_IF
 #undef NEO__MINI
 #undef NEO__LOAD_EVEN
