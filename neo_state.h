@@ -925,10 +925,13 @@ static int neo__stage_next(const neo__slab *slab, const neo__rect *all, neo__rec
     piece->rows = NEO__MIN(all->row + all->rows - row, NEO__MAX(room / all->cols, 1));
     return 1;
 }
-/* The stage as a slab of that piece. */
+/* The stage as a slab of that piece: of a tier, the end of the last worker's scratch, which shares
+   a page of 2 MiB with what is in use. */
 static neo__slab neo__stage_of(neo_ctx *ctx, const neo__slab *slab, const neo__rect *piece) {
     neo__slab stage = *slab;
-    stage.data = neo__shared_scratch(ctx) + NEO__STAGE_SKIP;
+    stage.data = neo__shared_scratch(ctx);
+    if (slab->memory == NEO_FILE) stage.data -= NEO__STAGE_FILE_BYTES;
+    else stage.data += NEO__STAGE_SKIP;
     stage.memory = NEO_HOST;
     stage.place = *piece;
     stage.step = piece->cols;

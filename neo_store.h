@@ -83,10 +83,13 @@ typedef struct neo_tier_desc {
     int64_t memory_bytes; /* required; on a context with a device, of its memory */
     neo_evict evict;      /* not NEO_EVICT_AGE */
     int64_t period;       /* of LFU, in calls; 0: counts never halve */
-    int queue_depth; /* threads that read and write; 0: 4 */
+    int queue_depth; /* threads that read and write; 0: 4. Each, and the one that calls, has up to
+                        32 reads under way where the system has io_uring (Linux), else one */
     int prefetch;    /* neo_bags_prefetch will be called: an eighth of the budget, or half of what
                         a batch leaves of it if that is more, holds rows that it has read, at most
                         the ids of a batch, and rows that have left until they are written */
+    int no_io_uring; /* 1: reads are calls of pread, one by one, everywhere; for tools that watch
+                        them. No bit depends on it */
 } neo_tier_desc;
 typedef struct neo_tier_stats {
     int64_t lookups, hits; /* ids that forward got for tables not whole in memory; of rows in it */
@@ -98,6 +101,8 @@ typedef struct neo_tier_stats {
     int64_t overflow, grow_count;
     int64_t line_count, memory_bytes; /* of all tables; taken now, rows included, the workspace of
                                          neo_bags not */
+    int64_t below_bytes; /* of records that have been written to the file, or to host memory: get
+                            counts a bit of each row */
 } neo_tier_stats;
 
 /* neo_tier_create: a tier for the next neo_bags whose description has it; for that one alone, until
@@ -166,6 +171,31 @@ typedef struct neo__tier_ahead {
 } neo__tier_ahead;
 enum { NEO__AHEAD_ASKED, NEO__AHEAD_READ, NEO__AHEAD_VOID };
 
+/* A thread's io_uring: reads are asked for and answered in memory that it shares with the system,
+   two pages of the system's own. */
+typedef struct neo__tier_ask { /* struct io_uring_sqe */
+    uint8_t what, flags;
+    uint16_t priority;
+    int32_t file;
+    uint64_t offset, to;
+    uint32_t bytes, more_flags;
+    uint64_t number, unused[3];
+} neo__tier_ask;
+typedef struct neo__tier_answer { /* struct io_uring_cqe */
+    uint64_t number;
+    int32_t result;
+    uint32_t flags;
+} neo__tier_answer;
+typedef struct neo__tier_ring {
+    int fd;
+    uint32_t asked, answered; /* so far, modulo 2^32 */
+    uint32_t ask_mask, answer_mask, *ask_end, *answer_begin, *answer_end;
+    neo__tier_ask *asks;
+    neo__tier_answer *answers;
+    size_t bytes[2]; /* of memory: what says where answers are, too; of asks */
+    char *memory;    /* NULL: there is no ring */
+} neo__tier_ring;
+
 /* The place of a row on the host: a line, or a slot. */
 typedef struct neo__tier_row {
     neo__bag_rows rows;
@@ -195,6 +225,13 @@ typedef struct neo__tier_table {
     int64_t lookups, hits, evictions, overflow;
     uintptr_t address[NEO__BAG_BLOCKS];
 } neo__tier_table;
+
+typedef struct neo__tier_worker {
+    struct neo__tier *tier;
+    char *record;                 /* [room_bytes] */
+    int32_t got[NEO__TIER_BATCH]; /* bytes of the k-th read of a ring; below 0: it failed */
+    neo__tier_ring ring;
+} neo__tier_worker;
 
 typedef struct neo__tier {
     neo_tier base;
@@ -238,7 +275,7 @@ typedef struct neo__tier {
                                        steps, and while one computes */
     neo__cond wake, done;
     neo__thread *threads;
-    struct neo__tier_worker *workers;
+    neo__tier_worker *workers, caller;
     int thread_count, quit;
     int64_t next, count, finished; /* jobs of the running call */
     int64_t failed;                /* the first that failed, or count */
@@ -258,10 +295,6 @@ typedef struct neo__tier {
     neo_status behind_status; /* of the first that failed */
     neo_tier_stats stats;
 } neo__tier;
-typedef struct neo__tier_worker {
-    neo__tier *tier;
-    char *record;
-} neo__tier_worker;
 
 /* A file that is there is emptied only if a tier made it: a path may be mistaken. A run that was
    killed while it wrote the mark left the first part of it. */
@@ -309,6 +342,110 @@ static neo_status neo__tier_open(neo__tier *tier) {
     if (status == NEO_OK && ftruncate(fd, 0) != 0) status = neo__file_fail(tier->path, "empty");
     if (status != NEO_OK) (void)neo__file_close(&tier->file);
     return status;
+}
+#endif
+
+/* ---- many reads by one call ----
+   io_uring, by raw system calls: its header may be older than the system, or missing. A read that
+   does not give all its bytes is done again by neo__file_read_at, which tells why; and so is every
+   read where there is no ring. */
+#if defined(__linux__) && !defined(__ILP32__)
+#if !defined(__cplusplus)
+extern long syscall(long number, ...); /* hidden under _POSIX_C_SOURCE */
+#endif
+enum { NEO__RING_SETUP = 425, NEO__RING_ENTER, NEO__RING_READ = 22, NEO__RING_WAIT = 1 };
+enum { NEO__RING_ALONE = 0x3000 }; /* of one thread, which completes its reads while it waits */
+enum { /* words of struct io_uring_params */
+    NEO__RING_ASKS, NEO__RING_ANSWERS, NEO__RING_FLAGS, NEO__RING_FEATURES = 5,
+    NEO__RING_ASK_END = 11, NEO__RING_ASK_MASK, NEO__RING_ASK_ORDER = 16,
+    NEO__RING_ANSWER_BEGIN = 20, NEO__RING_ANSWER_END, NEO__RING_ANSWER_MASK,
+    NEO__RING_ANSWER_AT = 25, NEO__RING_WORDS = 30
+};
+static void neo__tier_ring_close(neo__tier_ring *ring) {
+    if (ring->memory) munmap(ring->memory, ring->bytes[0]);
+    if (ring->asks) munmap((void *)ring->asks, ring->bytes[1]);
+    if (ring->fd > 0) close(ring->fd);
+    memset((void *)ring, 0, sizeof *ring);
+}
+static void *neo__tier_ring_map(const neo__tier_ring *ring, size_t bytes, off_t what) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, what);
+    return at == MAP_FAILED ? NULL : at;
+}
+static int neo__tier_ring_map_all(neo__tier_ring *ring, const uint32_t *words) {
+    const size_t asks = words[NEO__RING_ASK_ORDER] + sizeof(uint32_t) * words[NEO__RING_ASKS],
+                 answers = words[NEO__RING_ANSWER_AT] +
+                           sizeof(neo__tier_answer) * words[NEO__RING_ANSWERS];
+    ring->bytes[0] = NEO__MAX(asks, answers);
+    ring->bytes[1] = sizeof *ring->asks * words[NEO__RING_ASKS];
+    ring->memory = (char *)neo__tier_ring_map(ring, ring->bytes[0], 0);
+    ring->asks = (neo__tier_ask *)neo__tier_ring_map(ring, ring->bytes[1], 0x10000000);
+    if (!ring->memory || !ring->asks) return 0;
+    uint32_t *order = (uint32_t *)(void *)(ring->memory + words[NEO__RING_ASK_ORDER]);
+    for (uint32_t i = 0; i < words[NEO__RING_ASKS]; i++) order[i] = i;
+    ring->ask_end = (uint32_t *)(void *)(ring->memory + words[NEO__RING_ASK_END]);
+    ring->answer_begin = (uint32_t *)(void *)(ring->memory + words[NEO__RING_ANSWER_BEGIN]);
+    ring->answer_end = (uint32_t *)(void *)(ring->memory + words[NEO__RING_ANSWER_END]);
+    ring->answers = (neo__tier_answer *)(void *)(ring->memory + words[NEO__RING_ANSWER_AT]);
+    ring->ask_mask = *(uint32_t *)(void *)(ring->memory + words[NEO__RING_ASK_MASK]);
+    ring->answer_mask = *(uint32_t *)(void *)(ring->memory + words[NEO__RING_ANSWER_MASK]);
+    ring->asked = *ring->ask_end;
+    ring->answered = *ring->answer_begin;
+    return 1;
+}
+/* alone: this thread alone will use it. The ring is not told of the file, which it would hold, and
+   its lock, for a moment longer than a process that is killed. */
+static void neo__tier_ring_open(neo__tier_ring *ring, int alone) {
+    uint32_t words[NEO__RING_WORDS] = {0};
+    words[NEO__RING_FLAGS] = alone ? NEO__RING_ALONE : 0;
+    ring->fd = (int)syscall(NEO__RING_SETUP, (long)NEO__TIER_BATCH, words);
+    const int whole = ring->fd > 0 && (words[NEO__RING_FEATURES] & 1) && /* one map for both */
+                      words[NEO__RING_ASKS] >= NEO__TIER_BATCH;
+    if (whole && neo__tier_ring_map_all(ring, words)) return;
+    neo__tier_ring_close(ring);
+    if (alone) neo__tier_ring_open(ring, 0); /* the system is older */
+}
+NEO__HOT_BEGIN
+/* Ask for bytes of a file into got[number]. At most NEO__TIER_BATCH before they are waited for. */
+static void neo__tier_ring_ask(neo__tier_ring *ring, const neo__file *file, int64_t offset,
+                               char *to, int64_t bytes, int64_t number) {
+    neo__tier_ask *ask = &ring->asks[ring->asked++ & ring->ask_mask];
+    memset(ask, 0, sizeof *ask);
+    ask->what = NEO__RING_READ;
+    ask->file = file->fd;
+    ask->offset = (uint64_t)offset;
+    ask->to = (uint64_t)(uintptr_t)to;
+    ask->bytes = (uint32_t)bytes;
+    ask->number = (uint64_t)number;
+}
+/* Wait for all that was asked for. After a call that fails there is no ring any more, but what the
+   system took is waited for: it writes to memory. */
+static void neo__tier_ring_wait(neo__tier_ring *ring, int32_t *got) {
+    uint32_t taken = *ring->ask_end, fails = 0;
+    __atomic_store_n(ring->ask_end, ring->asked, __ATOMIC_RELEASE);
+    while (ring->answered != (fails ? taken : ring->asked)) {
+        const uint32_t new_ones = fails ? 0 : ring->asked - taken,
+                       all = fails ? 0 : ring->asked - ring->answered;
+        const long n = syscall(NEO__RING_ENTER, (long)ring->fd, (long)new_ones, (long)all,
+                               (long)NEO__RING_WAIT, NULL, 0L);
+        if (n > 0 && !fails) taken += (uint32_t)n;
+        if (n < 0 && errno != EINTR) fails = 1;
+        if (fails) neo__thread_yield();
+        while (ring->answered != __atomic_load_n(ring->answer_end, __ATOMIC_ACQUIRE)) {
+            const neo__tier_answer *a = &ring->answers[ring->answered++ & ring->answer_mask];
+            got[a->number] = a->result;
+        }
+        __atomic_store_n(ring->answer_begin, ring->answered, __ATOMIC_RELEASE);
+    }
+    if (fails) neo__tier_ring_close(ring);
+}
+NEO__HOT_END
+#else
+static void neo__tier_ring_open(neo__tier_ring *ring, int alone) { (void)ring, (void)alone; }
+static void neo__tier_ring_close(neo__tier_ring *ring) { (void)ring; }
+static void neo__tier_ring_wait(neo__tier_ring *ring, int32_t *got) { (void)ring, (void)got; }
+static void neo__tier_ring_ask(neo__tier_ring *ring, const neo__file *file, int64_t offset,
+                               char *to, int64_t bytes, int64_t number) {
+    (void)ring, (void)file, (void)offset, (void)to, (void)bytes, (void)number;
 }
 #endif
 
@@ -379,6 +516,12 @@ static neo_status neo__tier_check(const neo__tier *tier, int64_t table, int64_t 
 static int neo__tier_is_written(const neo__tier_table *to, int64_t row) {
     const uint64_t word = __atomic_load_n(&to->written[row / 64], __ATOMIC_RELAXED);
     return (int)(word >> (row % 64) & 1);
+}
+static int64_t neo__tier_written(const neo__tier_table *to) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < (to->rows + 63) / 64; i++)
+        count += __builtin_popcountll(__atomic_load_n(&to->written[i], __ATOMIC_RELAXED));
+    return count;
 }
 /* `count` records from `row` on, as they are; sealed and checked by others. */
 static neo_status neo__tier_io(neo__tier *tier, int64_t table, int64_t row, int64_t count, char *to,
@@ -471,9 +614,10 @@ static neo_status neo__tier_run_old(neo__tier *tier, const neo__tier_job *job, c
     neo__tier_seal(tier, job->table, job->old, record);
     return neo__tier_io(tier, job->table, job->old, 1, NULL, record);
 }
-/* Bring the row that comes. Rows that were read ahead have been checked. */
+/* Bring the row that comes. Rows that were read ahead have been checked. is_read: the record is
+   what the file has. */
 static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *slot,
-                                    char *record) {
+                                    char *record, int is_read) {
     neo__tier_table *of = &tier->tables[job->table];
     const neo__tier_row place = neo__tier_row_at(tier, job->table, job->line, slot);
     const int swaps = job->to >= 0 && job->to == job->from;
@@ -491,20 +635,48 @@ static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, c
         neo__tier_first(tier, job->table, job->row, &place, (float *)(void *)record);
         return NEO_OK;
     }
-    NEO__TRY(neo__tier_io(tier, job->table, job->row, 1, record, NULL));
+    if (!is_read) NEO__TRY(neo__tier_io(tier, job->table, job->row, 1, record, NULL));
     NEO__TRY(neo__tier_check(tier, job->table, job->row, record));
     neo__tier_copy(tier, job->table, &place, NULL, record);
     return NEO_OK;
 }
+/* Ask a ring for a row. */
+static void neo__tier_ask_row(const neo__tier *tier, neo__tier_worker *worker, int64_t table,
+                              int64_t row, char *to, int64_t number) {
+    const neo__tier_table *of = &tier->tables[table];
+    worker->got[number] = -1;
+    neo__tier_ring_ask(&worker->ring, &tier->file, of->base + row * of->record, to, of->record,
+                       number);
+}
+static neo__tier_job *neo__tier_sorted_job(const neo__tier *tier, int64_t i) {
+    return &tier->running[neo__tier_place(tier->sorted[0][i])];
+}
+/* Read what jobs [begin, end) of those sorted bring from the file, if a ring does it at once. */
+static void neo__tier_read_records(const neo__tier *tier, int64_t begin, int64_t end,
+                                   neo__tier_worker *worker) {
+    memset(worker->got, 0, sizeof worker->got);
+    if (!worker->ring.memory || end - begin < 2) return;
+    for (int64_t i = begin; i < end; i++) {
+        const neo__tier_job *job = neo__tier_sorted_job(tier, i);
+        if (job->row >= 0 && job->from < 0 &&
+            neo__tier_is_written(&tier->tables[job->table], job->row))
+            neo__tier_ask_row(tier, worker, job->table, job->row,
+                              worker->record + (i - begin) * tier->record_bytes, i - begin);
+    }
+    neo__tier_ring_wait(&worker->ring, worker->got);
+}
 /* Jobs [begin, end) of those sorted, up to one that fails: what they write, or what they bring. */
-static neo_status neo__tier_run_each(neo__tier *tier, int64_t begin, int64_t end, char *record,
-                                     int writes) {
+static neo_status neo__tier_run_each(neo__tier *tier, int64_t begin, int64_t end,
+                                     neo__tier_worker *worker, int writes) {
     neo_status status = NEO_OK;
+    if (!writes) neo__tier_read_records(tier, begin, end, worker);
     for (int64_t i = begin; i < end && status == NEO_OK; i++) {
-        const neo__tier_job *job = &tier->running[neo__tier_place(tier->sorted[0][i])];
+        const neo__tier_job *job = neo__tier_sorted_job(tier, i);
         char *slot = neo__tier_slot(tier, i - tier->first_slot);
+        char *record = worker->record + (writes ? 0 : (i - begin) * tier->record_bytes);
         status = writes ? neo__tier_run_old(tier, job, slot, record)
-                        : neo__tier_run_job(tier, job, slot, record);
+                        : neo__tier_run_job(tier, job, slot, record, worker->got[i - begin] ==
+                                            (int32_t)tier->tables[job->table].record);
         if (status == NEO_OK) continue;
         neo__mutex_lock(&tier->lock);
         if (i < tier->failed) {
@@ -518,19 +690,34 @@ static neo_status neo__tier_run_each(neo__tier *tier, int64_t begin, int64_t end
 }
 /* Without the lock. Rows that leave are written first, by one thread at a time, as systems let one
    write to a file: others would spin there. */
-static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *record) {
+static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, neo__tier_worker *worker) {
     neo_status status = NEO_OK;
     int64_t i = begin;
-    while (i < end && !neo__tier_writes(&tier->running[neo__tier_place(tier->sorted[0][i])])) i++;
+    while (i < end && !neo__tier_writes(neo__tier_sorted_job(tier, i))) i++;
     if (i < end) {
         neo__mutex_lock(&tier->writing);
-        status = neo__tier_run_each(tier, i, end, record, 1);
+        status = neo__tier_run_each(tier, i, end, worker, 1);
         neo__mutex_unlock(&tier->writing);
     }
-    if (status == NEO_OK) (void)neo__tier_run_each(tier, begin, end, record, 0);
+    for (int64_t n; status == NEO_OK && begin < end; begin += n) {
+        n = NEO__MIN(end - begin, tier->room_bytes / tier->record_bytes);
+        status = neo__tier_run_each(tier, begin, begin + n, worker, 0);
+    }
 }
-/* Rows that lie close are read at once, with what is between them. */
-static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end, char *room) {
+/* A record is there, or still to be read, at the place of row i. */
+static void neo__tier_is_ahead(neo__tier *tier, int64_t i, int is_read) {
+    const int64_t place = neo__tier_place(tier->ahead_order[i]);
+    neo__tier_ahead *a = &tier->ahead[place];
+    char *to = neo__tier_ahead_at(tier, place);
+    const int good = (is_read || neo__tier_io(tier, a->table, a->row, 1, to, NULL) == NEO_OK) &&
+                     neo__tier_check(tier, a->table, a->row, to) == NEO_OK;
+    a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
+}
+/* Rows that lie close are read at once, with what is between them; the others by a ring. */
+static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end,
+                                 neo__tier_worker *worker) {
+    char *room = worker->record;
+    uint32_t asked = 0; /* a bit of each */
     for (int64_t i = begin, next; i < end; i = next) {
         const neo__tier_ahead *first =
             &tier->ahead[neo__tier_place(tier->ahead_order[i])], *last = first;
@@ -540,6 +727,12 @@ static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end, ch
             const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[next])];
             if (a->table != first->table || (uint64_t)(a->row - first->row) >= most) break;
             last = a;
+        }
+        if (last == first && worker->ring.memory) {
+            char *to = neo__tier_ahead_at(tier, neo__tier_place(tier->ahead_order[i]));
+            neo__tier_ask_row(tier, worker, first->table, first->row, to, i - begin);
+            asked |= UINT32_C(1) << (i - begin);
+            continue;
         }
         const neo_status status = neo__tier_io(tier, first->table, first->row,
                                                last->row - first->row + 1, room, NULL);
@@ -553,14 +746,20 @@ static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end, ch
             a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
         }
     }
+    if (asked) neo__tier_ring_wait(&worker->ring, worker->got);
+    for (int64_t i = begin; asked; i++, asked >>= 1) {
+        const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[i])];
+        if (asked & 1)
+            neo__tier_is_ahead(tier, i, worker->got[i - begin] == tier->tables[a->table].record);
+    }
 }
 /* Take some jobs, with the lock held. 0: there are none. */
-static int neo__tier_take(neo__tier *tier, char *record) {
+static int neo__tier_take(neo__tier *tier, neo__tier_worker *worker) {
     const int64_t begin = tier->next, end = NEO__MIN(tier->count, begin + NEO__TIER_BATCH);
     if (begin >= end) return 0;
     tier->next = end;
     neo__mutex_unlock(&tier->lock);
-    neo__tier_run(tier, begin, end, record);
+    neo__tier_run(tier, begin, end, worker);
     neo__mutex_lock(&tier->lock);
     tier->finished += end - begin;
     if (tier->finished == tier->count) neo__cond_broadcast(&tier->done);
@@ -598,9 +797,10 @@ static int neo__tier_take_behind(neo__tier *tier) {
 static void neo__tier_thread(void *arg) {
     neo__tier_worker *worker = (neo__tier_worker *)arg;
     neo__tier *t = worker->tier;
+    if (t->desc.path && !t->desc.no_io_uring) neo__tier_ring_open(&worker->ring, 1);
     neo__mutex_lock(&t->lock);
     while (!t->quit) {
-        if (neo__tier_take(t, worker->record) || neo__tier_take_behind(t)) continue;
+        if (neo__tier_take(t, worker) || neo__tier_take_behind(t)) continue;
         const int writes = t->behind_next < t->behind_count || t->behind_busy;
         const int64_t begin = writes ? t->ahead_count : t->ahead_next,
                       end = NEO__MIN(t->ahead_count, begin + NEO__TIER_BATCH);
@@ -611,21 +811,21 @@ static void neo__tier_thread(void *arg) {
         t->ahead_next = end;
         t->ahead_busy++;
         neo__mutex_unlock(&t->lock);
-        neo__tier_read_ahead(t, begin, end, worker->record);
+        neo__tier_read_ahead(t, begin, end, worker);
         neo__mutex_lock(&t->lock);
         t->ahead_read += end - begin;
         if (--t->ahead_busy == 0) neo__cond_broadcast(&t->done);
     }
     neo__mutex_unlock(&t->lock);
+    neo__tier_ring_close(&worker->ring);
 }
 /* Run jobs [first, count) of those sorted, and wait for them. */
 static neo_status neo__tier_run_all(neo__tier *tier, int64_t first, int64_t count) {
-    char *record = tier->records + tier->thread_count * tier->room_bytes;
     neo__mutex_lock(&tier->lock);
     tier->next = tier->finished = first;
     tier->failed = tier->count = count;
     if (count - first > NEO__TIER_BATCH) neo__cond_broadcast(&tier->wake);
-    while (neo__tier_take(tier, record)) continue;
+    while (neo__tier_take(tier, &tier->caller)) continue;
     while (tier->finished < tier->count) neo__cond_wait(&tier->done, &tier->lock);
     tier->next = tier->count = tier->finished = 0;
     neo__mutex_unlock(&tier->lock);
@@ -1165,8 +1365,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
         const int64_t bytes = NEO__MIN(tier->desc.memory_bytes / 16, INT64_C(1) << 22);
         s.slots = NEO__MIN(NEO__MAX(bytes / s.slot_bytes, 32), s.capacity);
     }
-    s.room_bytes = s.record_bytes;
-    if (tier->desc.prefetch) s.room_bytes = NEO__MAX(s.room_bytes, (int64_t)NEO__TIER_RUN);
+    s.room_bytes = NEO__MAX(s.record_bytes, (int64_t)NEO__TIER_RUN);
     if (tier->desc.prefetch) s.ahead = neo__tier_rows_ahead(tier, desc, &s);
     return s;
 }
@@ -1302,6 +1501,7 @@ static void neo__tier_op_detach(neo_tier *base) {
     neo__cond_broadcast(&t->wake);
     neo__mutex_unlock(&t->lock);
     for (int i = 0; i < t->thread_count; i++) neo__thread_join(&t->threads[i]);
+    neo__tier_ring_close(&t->caller.ring);
     for (int64_t i = 0; i < t->table_count && t->tables; i++) {
         neo__tier_table *to = &t->tables[i];
         neo_free(t->ctx, to->memory, to->bytes);
@@ -1497,6 +1697,8 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
         t->is_open = 1;
         NEO__TRY(neo__file_write_at(&t->file, 0, NEO__TIER_MARK, sizeof NEO__TIER_MARK));
     }
+    t->caller.record = t->records + sizes.threads * t->room_bytes;
+    if (t->desc.path && !t->desc.no_io_uring) neo__tier_ring_open(&t->caller.ring, 0);
     for (; t->thread_count < sizes.threads; t->thread_count++) {
         neo__tier_worker *w = &t->workers[t->thread_count];
         w->tier = t;
@@ -1820,8 +2022,7 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
 static neo_status neo__tier_load(neo__tier *tier, int64_t table, int64_t row, int64_t line,
                                  char *slot) {
     neo__tier_job job = {row, -1, line, -1, -1, table};
-    return neo__tier_run_job(tier, &job, slot,
-                             tier->records + tier->thread_count * tier->room_bytes);
+    return neo__tier_run_job(tier, &job, slot, tier->caller.record, 0);
 }
 /* Rows of a table one after another. Below a device as many at once as there are slots: of those
    that have lines, these come to the slots before, if `reads`, and go back after, if `writes`. */
@@ -1864,7 +2065,7 @@ static neo_status neo__tier_one_row(neo__tier *tier, const neo__tier_walker *wal
     neo__tier_table *of = &tier->tables[table];
     const neo__bag_table *bag = neo__tier_of(tier, table);
     const size_t bytes = (size_t)bag->dim * sizeof(float);
-    char *record = tier->records + tier->thread_count * tier->room_bytes;
+    char *record = tier->caller.record;
     const int there = walk->line >= 0;
     const int64_t line = there ? walk->line : neo__tier_lines_of(of) - 1; /* the one to spare */
     if (!there) NEO__TRY(neo__tier_load(tier, table, row, line, walk->slot));
@@ -2139,6 +2340,7 @@ NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
         s.evictions += to->evictions;
         s.overflow += to->overflow;
         s.line_count += to->sets ? neo__tier_lines_of(to) : 0;
+        s.below_bytes += to->sets ? to->record * neo__tier_written(to) : 0;
         s.memory_bytes += (int64_t)to->bytes;
         if (to->line_row) s.memory_bytes += (int64_t)neo__tier_line_row_bytes(to);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++)

@@ -22,16 +22,24 @@
                       that a batch needs, against tables in memory, by the CPU time of the thread
                       that steps: the step's time where the tier's threads have another core.
                       Then how much longer a step takes by the CPU time of all threads, and of its
-                      own: with prefetch, without (when it waits for them), and where all are hits;
-                      and by what one thread needs for as many bare reads and writes
+                      own, and by the clock: with prefetch, without (when it waits for them), and
+                      where all are hits; and by what one thread needs for as many bare reads and
+                      writes
      tiers.hidden     of the rows that steps of that model wait for without lookahead, the share
                       that they do not wait for with it, where each read of the file takes 20 us
                       longer and 16 are under way: counted, as rows that a call reads itself. Beside
                       it the time of a step, by the clock (Linux)
-     tiers.keys_dlrm  the same model with ids that are keys, all with rows, against rows */
+     tiers.keys_dlrm  the same model with ids that are keys, all with rows, against rows
+     tiers.save       of the time of a save that blocks, to disk, the share for which training (the
+                      same model in memory) stops while one is written behind it: beginning, polls,
+                      and how much longer its steps take, as they copy rows that are not yet
+                      written. By the CPU time of its thread; beside it by the clock, where other
+                      programs show */
 #include "bench/model.h"
+#include "neo_state.h"
 #include "neo_store.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <time.h>
@@ -325,15 +333,16 @@ static void misses(int64_t rows) {
 }
 
 /* ---- steps of a DLRM ---- */
-enum { SAMPLES = 2048, POOL = MOST_BATCHES, CLOCKS = 2, TURNS = 5 };
+enum { SAMPLES = 2048, POOL = MOST_BATCHES, CLOCKS = 3, TURNS = 5 };
 enum { MEMORY, AHEAD, ALONE, ALL_HITS, KINDS };
 typedef struct trained {
     model m;
     neo_tier *tier;
-    double took[CLOCKS]; /* seconds of CPU of this round: of all threads, of the one that steps */
+    double took[CLOCKS]; /* seconds of this round: of CPU, of all threads and of the one that
+                            steps; by the clock */
 } trained;
 /* lines: of the tier, as a part of the rows; 0: no tier. */
-static int tier_depth = DEPTH; /* of the next tier */
+static int tier_depth = DEPTH, slow_reads; /* of the next tier; its reads are calls of pread */
 static trained trained_make(neo_ctx *ctx, int64_t rows, int keys, double lines, int ahead) {
     static int made;
     int64_t of_tables[TABLES];
@@ -342,7 +351,8 @@ static trained trained_make(neo_ctx *ctx, int64_t rows, int keys, double lines, 
     memset(&t, 0, sizeof t);
     if (lines > 0) {
         const double ids = SAMPLES * TABLES, each = 4 * (DIM + 1) + 18;
-        neo_tier_desc tier = {.path = path, .queue_depth = tier_depth, .prefetch = ahead};
+        neo_tier_desc tier = {.path = path, .queue_depth = tier_depth, .prefetch = ahead,
+                              .no_io_uring = slow_reads};
         snprintf(path, sizeof path, "tiers.scratch%d", made++);
         tier.memory_bytes = (int64_t)(1.2 * ids * 300 + lines * each * (double)(rows * TABLES));
         BENCH_OK(neo_tier_create(ctx, &tier, &t.tier));
@@ -359,6 +369,7 @@ static void trained_free(trained *t) {
 static void trained_step(trained *t, const data *s, int i) {
     const model_batch b = {s->dense[i], s->label[i], neo_jagged_view(s->ids[i])};
     const double all = bench_process_seconds(), own = bench_cpu_seconds();
+    const int64_t start = neo_time_ns();
     for (int call = 0; call < MODEL_CALLS; call++) {
         BENCH_OK(model_call(&t->m, &b, call, 0.01f, NULL));
         if (call == 1)
@@ -366,6 +377,7 @@ static void trained_step(trained *t, const data *s, int i) {
     }
     t->took[0] += bench_process_seconds() - all;
     t->took[1] += bench_cpu_seconds() - own;
+    t->took[2] += 1e-9 * (double)(neo_time_ns() - start);
 }
 /* Rounds over all batches, in turns. more: [kind][clock] a step's time over that of kind 0. */
 static void trained_rounds(trained *t, int kinds, const data *s, double more[][CLOCKS],
@@ -376,7 +388,7 @@ static void trained_rounds(trained *t, int kinds, const data *s, double more[][C
         if (t[k].tier) neo_tier_reset_stats(t[k].tier);
     }
     for (int r = 0; r < TURNS; r++) {
-        for (int k = 0; k < kinds; k++) t[k].took[0] = t[k].took[1] = 0;
+        for (int k = 0; k < kinds; k++) memset(t[k].took, 0, sizeof t[k].took);
         for (int i = 0; i < POOL; i++)
             for (int k = 0; k < kinds; k++) trained_step(&t[(r + i + k) % kinds], s, i);
         for (int k = 0; k < kinds; k++)
@@ -426,9 +438,10 @@ static void steps(int64_t rows) {
     for (int k = 1; k < KINDS; k++) {
         const neo_tier_stats st = neo_tier_get_stats(t[k].tier);
         const double n = TURNS * POOL;
-        printf("# tiers.step, %s: all threads %+.1f %%, its own %+.1f %%; lines for %.2f %% of the "
-               "rows, %.1f %% hits; rows of a step: %.0f read (%.0f ahead), %.0f written\n",
-               name[k], 100 * (more[k][0] - 1), 100 * (more[k][1] - 1),
+        printf("# tiers.step, %s: all threads %+.1f %%, its own %+.1f %%, by the clock %+.1f %%; "
+               "lines for %.2f %% of the rows, %.1f %% hits; rows of a step: %.0f read (%.0f "
+               "ahead), %.0f written\n",
+               name[k], 100 * (more[k][0] - 1), 100 * (more[k][1] - 1), 100 * (more[k][2] - 1),
                100 * ((double)st.line_count / TABLES - SAMPLES - 1) / (double)rows,
                100 * (double)st.hits / (double)st.lookups, (double)st.read / n,
                (double)st.prefetched / n, (double)st.written / n);
@@ -459,6 +472,7 @@ static void hidden(int64_t rows) {
     double waited[2], ms[2];
     int64_t late = 0;
     tier_depth = FILE_DEPTH;
+    slow_reads = 1;
     for (int ahead = 0; ahead < 2; ahead++) {
         trained t = trained_make(ctx, rows, 0, 0.01, ahead);
         for (int i = 0; i < POOL; i++) trained_step(&t, &s, i);
@@ -474,6 +488,7 @@ static void hidden(int64_t rows) {
         trained_free(&t);
     }
     tier_depth = DEPTH;
+    slow_reads = 0;
     bench_report("tiers.hidden", 100 * (1 - waited[1] / waited[0]), "%", -1, NULL, 0);
     printf("# tiers.hidden: a step waits for %.0f rows without lookahead, %.0f with (%lld late), "
            "and takes %.0f and %.0f ms\n", waited[0], waited[1], (long long)late, ms[0], ms[1]);
@@ -497,6 +512,85 @@ static void keys_dlrm(int64_t rows) {
     neo_ctx_destroy(ctx);
 }
 
+/* ---- checkpoints ---- */
+static void remove_saved(const char *dir) {
+    char path[600];
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.' && (!e->d_name[1] || e->d_name[1] == '.')) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (unlink(path)) remove_saved(path);
+    }
+    if (d) closedir(d);
+    rmdir(dir);
+}
+static model tracked_model(neo_ctx *ctx, int64_t rows) {
+    neo_table_desc tables[TABLES];
+    char names[TABLES][8];
+    model m;
+    for (int t = 0; t < TABLES; t++) {
+        snprintf(names[t], sizeof names[t], "C%d", t + 1);
+        tables[t] = table_of(rows, NEO_BAG_ROWWISE_ADAGRAD);
+        tables[t].name = names[t];
+        tables[t].dim = DIM;
+        tables[t].track_rows = 1;
+    }
+    BENCH_OK(model_create(&m, ctx, &(model_desc){
+        .batch = SAMPLES, .max_ids = SAMPLES * TABLES, .tables = tables, .table_count = TABLES,
+        .bottom = BOTTOM, .bottom_count = 5, .top = TOP + 1, .top_count = 3,
+        .optim = {.kind = NEO_OPTIM_ADAGRAD}}));
+    return m;
+}
+/* Adds the seconds that a call takes: of this thread's CPU time, and by the clock. */
+#define TIMED(took, call)                                                                          \
+    do {                                                                                           \
+        const double own = bench_cpu_seconds();                                                    \
+        const int64_t start = neo_time_ns();                                                       \
+        call;                                                                                      \
+        (took)[0] += bench_cpu_seconds() - own;                                                    \
+        (took)[1] += 1e-9 * (double)(neo_time_ns() - start);                                       \
+    } while (0)
+static void saves(int64_t rows) {
+    neo_ctx *ctx = bench_ctx(0, 1);
+    data s = make_data_of(ctx, POOL, SAMPLES, rows, 1.05f);
+    model m = tracked_model(ctx, rows);
+    neo_saving *saving = NULL;
+    double share[2][TURNS], whole[TURNS], stopped[2][TURNS], more[2][TURNS], count = 0;
+    neo_save_desc save = {.dir = "tiers.saved", .keep = 1};
+    for (int r = 0; r < TURNS; r++) {
+        double alone[2] = {0}, beside[2] = {0}, blocked[2] = {0}, stops[2] = {0};
+        int64_t steps = 0;
+        for (int i = 0; i < POOL; i++) TIMED(alone, step(&m, &s, i));
+        save.step++;
+        TIMED(blocked, BENCH_OK(neo_save(ctx, &save, m.state)));
+        save.step++;
+        TIMED(stops, BENCH_OK(neo_save_begin(ctx, &save, m.state, &saving)));
+        for (; saving; steps++) {
+            TIMED(beside, step(&m, &s, (int)(steps % POOL)));
+            TIMED(stops, BENCH_OK(neo_save_poll(&saving)));
+        }
+        whole[r] = blocked[1];
+        for (int k = 0; k < 2; k++) {
+            const double extra = beside[k] - (double)steps / POOL * alone[k];
+            stopped[k][r] = stops[k];
+            more[k][r] = extra * POOL / alone[k] / (double)steps;
+            share[k][r] = (stops[k] + fmax(extra, 0)) / blocked[1];
+        }
+        count += (double)steps / TURNS;
+    }
+    bench_report("tiers.save", 100 * bench_median(share[0], TURNS), "%", -1, NULL, 0);
+    printf("# tiers.save: %.0f MB in %.2f s; behind training it stops for %.4f s, and %.1f steps "
+           "beside it take %+.1f %%; all by the clock: %.0f %%, %.4f s, %+.1f %%\n",
+           1e-6 * (double)rows * TABLES * (DIM + 1) * sizeof(float), bench_median(whole, TURNS),
+           bench_median(stopped[0], TURNS), count, 100 * bench_median(more[0], TURNS),
+           100 * bench_median(share[1], TURNS), bench_median(stopped[1], TURNS),
+           100 * bench_median(more[1], TURNS));
+    model_destroy(&m);
+    free_data(ctx, &s);
+    neo_ctx_destroy(ctx);
+    remove_saved(save.dir);
+}
+
 int main(int argc, char **argv) {
     bench_begin(argc, argv);
     const int64_t rows = bench.quick ? 100000 : 1000000;
@@ -506,5 +600,6 @@ int main(int argc, char **argv) {
     steps(rows);
     hidden(rows);
     keys_dlrm(rows);
+    saves(rows);
     return bench_end();
 }

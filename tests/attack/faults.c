@@ -175,6 +175,17 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t offset) {
     if (deed == TORN) kill(getpid(), SIGKILL);
     return done;
 }
+/* io_uring_setup is refused: what would be read by it is read by pread. */
+long syscall(long number, ...) {
+    REAL(long, syscall, long, ...);
+    long word[6];
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < 6; i++) word[i] = va_arg(args, long);
+    va_end(args);
+    if (number == 425) return errno = ENOSYS, -1;
+    return real(number, word[0], word[1], word[2], word[3], word[4], word[5]);
+}
 int close(int fd) {
     REAL(int, close, int);
     int deed = struck("close", NULL, fd, CALLER), keep = errno, result = real(fd);

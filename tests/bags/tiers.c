@@ -3,14 +3,18 @@
    Two objects of one description, one of them with a tier so small that all rows leave many times,
    get the same calls: outputs, gradients, rows, digests and checkpoints must have the same bits,
    for every optimizer, dtype, pooling and policy. Hits, evictions and rows written must be those of
-   a naive simulator. Memory must be what was predicted, and a step allocates nothing. A file that
-   is cut, altered or too large for its limit is a status that names table, row, file and offset. */
+   a naive simulator. Memory must be what was predicted, and a step allocates nothing. Reads by
+   io_uring have the bits of those one by one, where it is refused, fails or does less, too. A file
+   that is cut, altered or too large for its limit is a status that names table, row, file and
+   offset. */
 #include "neo_state.h"
 #include "neo_store.h"
 #include "uses.h"
 
 #include "common.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #if !defined(_WIN32)
 #include <signal.h>
 #include <sys/resource.h>
@@ -18,6 +22,7 @@
 #endif
 
 enum { PERIOD = 50 }; /* of LFU, in calls */
+static int no_rings;  /* of the next pair: no_io_uring */
 static char folder[3000];
 static const char *at(const char *name) {
     static char text[4][3100];
@@ -59,7 +64,7 @@ static neo_state *state_of(neo_ctx *ctx, neo_bags *bags) {
 /* extra: bytes above the least. */
 static int pair_make(Pair *p, neo_ctx *ctx, const Model *m, neo_evict policy, int prefetch,
                      int64_t extra) {
-    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, 2, prefetch};
+    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, 2, prefetch, no_rings};
     neo_bags_desc desc = m->desc;
     neo_bags_memory memory;
     memset(p, 0, sizeof *p);
@@ -152,6 +157,7 @@ static void same_bits(void) {
             m.table[t].optim.max_norm = n % 7 == 3 ? 0.5f : 0.0f;
             if (n % 6 == 1) m.table[t].init.kind = NEO_INIT_NORMAL, m.table[t].init.b = 0.1f;
         }
+        no_rings = n % 5 == 4;
         if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), n % 4 == 1, 4096 * (n % 3))) {
             int64_t allocs = 0;
             for (int step = 0; step < 60; step++) {
@@ -183,6 +189,7 @@ static void same_bits(void) {
         pair_free(&p);
         neo_ctx_destroy(ctx);
     }
+    no_rings = 0;
     CHECK(read > 50 * cases); /* rows left, and came again */
 }
 
@@ -778,6 +785,90 @@ static void hidden_stalls(void) {
     }
 }
 
+/* ---- reads by io_uring ---- */
+#if defined(__linux__) && defined(__x86_64__)
+enum { RING_WHOLE, RING_NONE, RING_PIECES, RING_FAILS, RING_WAYS };
+static int ring_way;
+static int64_t ring_calls, ring_asked;
+static long call_system(long number, const long *word) {
+    register long r10 __asm__("r10") = word[3];
+    register long r8 __asm__("r8") = word[4];
+    register long r9 __asm__("r9") = word[5];
+    long result;
+    __asm__ __volatile__("syscall"
+                         : "=a"(result)
+                         : "a"(number), "D"(word[0]), "S"(word[1]), "d"(word[2]), "r"(r10),
+                           "r"(r8), "r"(r9)
+                         : "rcx", "r11", "memory");
+    if (result >= 0 || result < -4095) return result;
+    errno = (int)-result;
+    return -1;
+}
+/* This program's syscall is the one that neo calls: it may fail, or take less than it is asked. */
+long syscall(long number, ...);
+long syscall(long number, ...) {
+    long word[6] = {0};
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < (number == 425 ? 2 : 6); i++) word[i] = va_arg(args, long);
+    va_end(args);
+    if (number == 425 && ring_way == RING_NONE) return errno = ENOSYS, -1;
+    if (number == 426) {
+        const int64_t call = __atomic_add_fetch(&ring_calls, 1, __ATOMIC_RELAXED);
+        if (ring_way == RING_PIECES && call % 3 == 0) return errno = EINTR, -1;
+        if (ring_way == RING_FAILS && call > 60 && call % 5 == 0) return errno = EIO, -1;
+        if (ring_way >= RING_PIECES && word[1] > 3) word[1] = 3;
+        if (ring_way >= RING_PIECES) word[2] = 1;
+        __atomic_add_fetch(&ring_asked, word[1], __ATOMIC_RELAXED);
+    }
+    return call_system(number, word);
+}
+#endif
+static void by_rings(void) {
+#if defined(__linux__) && defined(__x86_64__)
+    enum { USED = 2000, APART = 60, B = 64, STEPS = 120 }; /* no two rows lie close */
+    const int64_t rows[1] = {USED * APART}, dims[1] = {16};
+    long words[32] = {4, (long)(uintptr_t)calloc(1, 120), 0, 0, 0, 0};
+    const long ring = call_system(425, words);
+    free((void *)(uintptr_t)words[1]);
+    if (ring < 0) SKIP("the system has no io_uring");
+    close((int)ring);
+    for (int n = 0; n < 2 * RING_WAYS; n++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        ring_way = n / 2;
+        ring_calls = ring_asked = no_rings = 0;
+        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, n % 2, 0)) {
+            for (int step = 0; step < STEPS; step++) {
+                Batch b;
+                batch_make(&b, &m, (BatchKind){B, 1, 0, 0, 0, 0});
+                for (int64_t k = 0; k < neo_jagged_id_count(&b.j); k++)
+                    batch_set_id(&b, k, (int64_t)test_random() % USED * APART);
+                CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
+                while (neo_tier_get_stats(p.tier).pending) continue;
+                pair_step(&p, &m, &b, 0, 0.1f);
+                batch_free(&b);
+            }
+            const neo_tier_stats s = neo_tier_get_stats(p.tier);
+            CHECK(s.read > 1000);
+            if (n % 2) CHECK_INT(s.late, 0);
+            if (ring_way == RING_NONE) CHECK_INT(ring_asked, 0);
+            else if (ring_way == RING_FAILS) CHECK(ring_asked > 0 && ring_asked < s.read / 2);
+            else CHECK(ring_asked > s.read / 2);
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    ring_way = RING_WHOLE;
+#else
+    SKIP("system calls of Linux on x86-64");
+#endif
+}
+
 /* ---- files that fail ---- */
 enum { BAD_CUT, BAD_BYTE, BAD_FULL, BAD_LAST, BAD_COUNT }; /* LAST: full behind the last call */
 static void bad_files(void) {
@@ -791,8 +882,9 @@ static void bad_files(void) {
     struct rlimit was;
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &was);
-    for (int n = 0; n < 2 * BAD_COUNT; n++) {
-        const int bad = n / 2, behind = n % 2; /* rows that leave are written behind the call */
+    for (int n = 0; n < 4 * BAD_COUNT; n++) {
+        const int bad = n / 4, behind = n % 2; /* rows that leave are written behind the call */
+        no_rings = n / 2 % 2;
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
         Pair p;
@@ -853,6 +945,7 @@ static void bad_files(void) {
         pair_free(&p);
         neo_ctx_destroy(ctx);
     }
+    no_rings = 0;
 #endif
 }
 /* A reserve that finds no memory, of its own or the tier's, leaves the capacity as it was. */
@@ -912,7 +1005,7 @@ static void reserve_fails(void) {
 static void refused(void) {
     const int64_t rows[1] = {5000}, dims[1] = {8};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
-    neo_tier_desc desc = {at("rows.tier"), 1000000, NEO_EVICT_LRU, 0, 0, 0}, bad = desc;
+    neo_tier_desc desc = {at("rows.tier"), 1000000, NEO_EVICT_LRU, 0, 0, 0, 0}, bad = desc;
     neo_tier *tier = NULL, *other = NULL;
     neo_bags *bags = NULL, *more = NULL;
     Model m;
@@ -993,6 +1086,7 @@ int main(int argc, char **argv) {
     RUN(hits_of_a_simulator);
     RUN(reads_ahead);
     RUN(hidden_stalls);
+    RUN(by_rings);
     RUN(bad_files);
     RUN(reserve_fails);
     RUN(refused);

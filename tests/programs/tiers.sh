@@ -124,11 +124,11 @@ done
 
 # ---- peak memory: 8 times as many rows as the budget ----
 if [ -z "$SANITIZER" ] && [ -x /usr/bin/time ]; then
-    large="--synthetic 3000 --rows 40000 --dim 64 --batch 64"
+    large="--synthetic 12000 --rows 40000 --dim 64 --batch 64" # 32M are full at the end
     whole=$(state_of /usr/bin/time -f %M -o "$W/peak_whole" $D $large)
     # tables of a row each: what the process takes without tables
     state_of /usr/bin/time -f %M -o "$W/peak_none" $D $large --rows 1 >"$W/out"
-    for most in 32 64; do
+    for most in 13 32 64; do # 13M: a twentieth
         below=$(state_of /usr/bin/time -f %M -o "$W/peak" $D $large $tier --memory ${most}M)
         same "${most}M of 266M" "$below" "$whole"
         saved=$(($(tail -1 "$W/peak_whole") - $(tail -1 "$W/peak")))
@@ -141,6 +141,18 @@ if [ -z "$SANITIZER" ] && [ -x /usr/bin/time ]; then
 else
     skip "peak memory: no /usr/bin/time, or a sanitizer's own memory"
 fi
+
+# ---- the report: what steps find in memory, wait for and move, and the bytes, over time ----
+$D $base $tier --memory 3M --log-every 10 --report "$W/with.html" >"$W/out" 2>"$W/err"
+$D $base --log-every 10 --report "$W/without.html" >"$W/out" 2>>"$W/err"
+for words in 'Ids whose rows the tier has in memory, rank 0, %' \
+    'Rows that the tier moves in a step, rank 0' 'waited for' 'late ones of these' 'written' \
+    'Tables of the tier, rank 0, MiB' 'below'; do
+    if ! grep -q ">$words *<" "$W/with.html"; then fail "no '$words' in the report: $(cat "$W/err")"
+    elif grep -q ">$words *<" "$W/without.html"; then fail "'$words' in the report without a tier"
+    else pass
+    fi
+done
 
 # ---- refused ----
 refused() {

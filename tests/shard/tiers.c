@@ -172,7 +172,7 @@ typedef struct counted {
 static int reached;
 static counted run_tier(neo_evict evict, int64_t memory, int known, int64_t (*draw)(int t),
                         int passes, int watched) {
-    const neo_tier_desc tier = {file, memory, evict, 0, 1, 0};
+    const neo_tier_desc tier = {file, memory, evict, 0, 1, 0, 0};
     neo_plan *plan = NULL;
     neo_bags *bags = NULL;
     counted c = {0.0, 0.0, {0}};
@@ -284,7 +284,7 @@ static neo_status on_rank(neo_comm *comm, void *user) {
     neo_plan_desc desc = m.plan;
     neo_shard_memory memory;
     char path[3100];
-    neo_tier_desc tier_desc = {path, rank_memory, NEO_EVICT_LFU, 0, 1, 1};
+    neo_tier_desc tier_desc = {path, rank_memory, NEO_EVICT_LFU, 0, 1, 1, 0};
     neo_tier *tier;
     neo_plan *plan;
     neo_shard *shard;
@@ -340,7 +340,7 @@ static void ranks(void) {
 
 /* Nothing is looked up, or only in one table: shares are still shares, of all that memory has. */
 static void unused(void) {
-    neo_tier_desc desc = {file, 900000, NEO_EVICT_LRU, 0, 1, 0};
+    neo_tier_desc desc = {file, 900000, NEO_EVICT_LRU, 0, 1, 0, 0};
     for (int n = 0; n < 4; n++) {
         neo_plan *plan = NULL;
         model_make(BATCH, 16, 4, ROWS, IDS);

@@ -26,6 +26,11 @@ typedef struct source {
     neo_comm_input *input;
 } source;
 
+/* Charts of the report about --tier. */
+static const char *const TIER_CHARTS[] = {"Ids whose rows the tier has in memory, rank 0, %",
+                                          "Rows that the tier moves in a step, rank 0",
+                                          "Tables of the tier, rank 0, MiB"};
+
 typedef struct run {
     cli_rank me;
     model m;
@@ -42,6 +47,8 @@ typedef struct run {
     neo_exact loss;        /* since the last point of the log */
     int64_t loss_samples;
     double last_loss;      /* mean of the last point */
+    neo_tier_stats tier;   /* of rank 0 at the last point of the report, */
+    int64_t tier_step;     /* after so many steps */
     neo_tensor logits, labels; /* [batch][tasks]: of all ranks, on rank 0 */
     neo_tensor weights;        /* [batch][1], likewise */
     neo_tensor column[3];      /* [batch][1]: logits, labels, weights of one task, on rank 0 */

@@ -343,6 +343,8 @@ static neo_status write_report(run *r, double samples_per_s) {
     }
     for (int i = 0; i < (r->window[0] ? 6 : 4); i++)
         TRY(neo_report_axis(r->m.report, charts[i], "step", ""));
+    for (int i = 0; r->tier.lookups > 0 && i < 3; i++)
+        TRY(neo_report_axis(r->m.report, TIER_CHARTS[i], "step", ""));
     TRY(report_operations(r));
     TRY(report_tensors(r));
     return neo_report_write(r->m.report, r->o->report);

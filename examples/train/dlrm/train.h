@@ -83,11 +83,32 @@ static neo_status log_window(run *r, int task, int is_lifetime) {
     return neo_report_point(r->m.report, "AUC of training", curve, (double)r->step, v.auc);
 }
 
+/* Points of the report about the tier of rank 0: of the steps since the last ones, and bytes. */
+static neo_status report_tier(run *r) {
+    neo_report *to = r->m.report;
+    const neo_tier_stats s = neo_tier_get_stats(r->m.tier), last = r->tier;
+    const double x = (double)r->step, steps = (double)(r->step - r->tier_step),
+                 ids = (double)(s.lookups - last.lookups);
+    const int64_t waited = s.read - s.prefetched - (last.read - last.prefetched);
+    r->tier = s;
+    r->tier_step = r->step;
+    TRY(neo_report_point(to, TIER_CHARTS[0], "in memory", x,
+                         ids > 0 ? 100 * (double)(s.hits - last.hits) / ids : 100));
+    TRY(neo_report_point(to, TIER_CHARTS[1], "waited for", x, (double)waited / steps));
+    TRY(neo_report_point(to, TIER_CHARTS[1], "late ones of these", x,
+                         (double)(s.late - last.late) / steps));
+    TRY(neo_report_point(to, TIER_CHARTS[1], "written", x,
+                         (double)(s.written - last.written) / steps));
+    TRY(neo_report_point(to, TIER_CHARTS[2], "memory", x, (double)s.memory_bytes / (1 << 20)));
+    return neo_report_point(to, TIER_CHARTS[2], "below", x, (double)s.below_bytes / (1 << 20));
+}
+
 /* A point of the log and of the report's curves: the mean loss since the last one. */
 static neo_status log_loss(run *r, double lr) {
     if (r->m.report) {
         TRY(neo_report_point(r->m.report, "Training loss", "train", (double)r->step, r->last_loss));
         TRY(neo_report_point(r->m.report, "Learning rate", "lr", (double)r->step, lr));
+        if (r->m.tier) TRY(report_tier(r));
     }
     neo_jsonl_int(r->log, "step", r->step);
     neo_jsonl_int(r->log, "epoch", r->epoch);
