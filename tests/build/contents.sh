@@ -14,8 +14,8 @@ budget() {
     neo.h) echo 17346 0 1 15 ;;
     neo_kernels.h) echo 4917 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
-    neo_store.h) echo 2164 0 0 0 ;;
-    neo_state.h) echo 5167 0 0 0 ;;
+    neo_store.h) echo 2366 0 0 0 ;;
+    neo_state.h) echo 5170 0 0 0 ;;
     neo_data.h) echo 8049 0 0 0 ;;
     neo_serve.h) echo 3027 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
