@@ -12962,13 +12962,14 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                "%s: table '%s': %" PRId64 " rows for keys are no multiple of %" PRId64
                " (32 row_buckets); the next is %" PRId64,
                fn, table->name, all, unit, all / unit * unit + unit);
-    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_SCORE && keys->admit >= 0 && keys->period >= 0 &&
-                   (keys->evict != NEO_EVICT_AGE || keys->period > 0) &&
-                   (!keys->bloom || keys->admit <= 15),
-               NEO_ERR_ARG,
-               "%s: table '%s': keys: bad evict %d, period %" PRId64 " or admit %" PRId64 "%s", fn,
-               table->name, (int)keys->evict, keys->period, keys->admit,
-               keys->bloom ? " (with bloom up to 15)" : "");
+    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_SCORE, NEO_ERR_ARG,
+               "%s: table '%s': keys: evict %d does not exist", fn, table->name, (int)keys->evict);
+    NEO__CHECK(keys->period >= (keys->evict == NEO_EVICT_AGE), NEO_ERR_ARG,
+               "%s: table '%s': keys: period %" PRId64 " is below %s", fn, table->name,
+               keys->period, keys->evict == NEO_EVICT_AGE ? "1, which NEO_EVICT_AGE needs" : "0");
+    NEO__CHECK(keys->admit >= 0 && (!keys->bloom || keys->admit <= 15), NEO_ERR_ARG,
+               "%s: table '%s': keys: admit %" PRId64 " is not from 0 %s", fn, table->name,
+               keys->admit, keys->bloom ? "to 15, with bloom" : "up");
     NEO__CHECK(!keys->sums || keys->evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
                "%s: table '%s': keys: sums of scores, but evict is %d, not NEO_EVICT_SCORE", fn,
                table->name, (int)keys->evict);

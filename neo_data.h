@@ -1454,6 +1454,10 @@ static int neo__text_part(neo__text *rest, char c, neo__text *part) {
     return 1;
 }
 NEO__HOT_END
+/* Bytes of the mark of UTF-8 (a byte-order mark) that the text of a file may begin with. */
+static int neo__mark_bytes(const char *p, const char *end) {
+    return end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
 static int neo__text_is(neo__text t, const char *word) {
     return t.bytes == strlen(word) && memcmp(t.p, word, t.bytes) == 0;
 }
@@ -1988,8 +1992,7 @@ static size_t neo__describe_squeeze(neo__text text, char *to) {
     return used;
 }
 static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
-    if (text.bytes > 2 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0) /* a mark of UTF-8 */
-        text = neo__text_of(text.p + 3, text.p + text.bytes);
+    text = neo__text_of(text.p + neo__mark_bytes(text.p, text.p + text.bytes), text.p + text.bytes);
     size_t lines = 1 + neo__text_count(text, '\n');
     size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
     NEO__ZERO(neo__line, line);
@@ -2261,10 +2264,12 @@ static void neo__issue_field(neo__issue *e, neo_status status, int64_t column, c
                    neo__quote(field.p, field.bytes).text, after);
 }
 /* Not too long, no NUL byte. */
+#define NEO__HINT_RETURN " (it holds \\r: if that alone ends lines, use tr '\\r' '\\n')"
 static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
     if (end - line > NEO__LINE_BYTES) {
-        neo__issue_set(e, NEO_ERR_FORMAT, NEO__LINE_BYTES + 1, "the line is over %d bytes",
-                       NEO__LINE_BYTES);
+        neo__issue_set(e, NEO_ERR_FORMAT, NEO__LINE_BYTES + 1, "the line is over %d bytes%s",
+                       NEO__LINE_BYTES,
+                       memchr(line, '\r', NEO__LINE_BYTES) ? NEO__HINT_RETURN : "");
         return 0;
     }
     const char *nul = end > line ? (const char *)memchr(line, 0, (size_t)(end - line)) : NULL;
@@ -3272,15 +3277,18 @@ static const char *neo__delimited_tile(const neo_schema *schema, const neo__pars
 }
 
 #define NEO__HINT_QUOTE " (fields in quotes need the setting: quote \")"
-/* Add to a bad line's message the setting that the description may lack: for a line with quotes,
-   and for the first of a file. */
-static void neo__issue_hint(const neo_schema *s, const neo__block *b, neo__text line,
+/* Add to a bad line's message what may be wrong with the file: a setting that its description
+   lacks, for a line with quotes and for the first one, or other ends of lines. */
+static void neo__issue_hint(const neo_schema *schema, const neo__block *block, neo__text line,
                             neo__issue *issue) {
     size_t used = strlen(issue->text);
-    if (b->issue_count == NEO__BLOCK_ISSUES || line.bytes > NEO__LINE_BYTES) return;
-    if (!s->quote && memchr(line.p, '"', line.bytes))
+    if (block->issue_count == NEO__BLOCK_ISSUES || line.bytes > NEO__LINE_BYTES) return;
+    if (!schema->quote && memchr(line.p, '"', line.bytes))
         used += (size_t)snprintf(issue->text + used, sizeof issue->text - used, NEO__HINT_QUOTE);
-    if (!s->header && b->offset == 0 && b->lines == b->skip_lines && used < sizeof issue->text)
+    if (used >= sizeof issue->text) return;
+    if (memchr(line.p, '\r', line.bytes))
+        snprintf(issue->text + used, sizeof issue->text - used, NEO__HINT_RETURN);
+    else if (!schema->header && block->offset == 0 && block->lines == block->skip_lines)
         snprintf(issue->text + used, sizeof issue->text - used,
                  " (a line of names needs the setting: header)");
 }
@@ -3314,8 +3322,7 @@ static const char *neo__block_start(neo__block *block) {
     block->labels = block->parsed_bytes = 0;
     block->failed = block->issue_count = 0, block->together = NEO__TILE_LINES;
     memset(block->watch, 0, sizeof block->watch);
-    if (block->offset == 0 && block->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
-        p += 3; /* UTF-8 mark */
+    if (block->offset == 0) p += neo__mark_bytes(p, end);
     for (; block->lines < block->skip_lines && p < end; block->lines++)
         p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
     return p;
@@ -3445,8 +3452,7 @@ static void neo__scan_lines(neo__scan *scan, const char *p, const char *end) {
     int64_t next = !index ? INT64_MAX
                    : index->count ? index->marks[index->count - 1].offset + NEO__INDEX_STEP
                                   : (int64_t)NEO__INDEX_STEP;
-    if (scan->at.offset == 0 && end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
-        p += 3, scan->at.offset += 3; /* UTF-8 mark */
+    if (scan->at.offset == 0) scan->at.offset = neo__mark_bytes(p, end), p += scan->at.offset;
     while (p < end) {
         const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
         scan->at.offset += stop + 1 - p;
@@ -3790,7 +3796,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
     char shown[200];
     neo__issue issue;
     if (end > line && end[-1] == '\r') end--;
-    if (offset == 0 && end - line >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) line += 3;
+    if (offset == 0) line += neo__mark_bytes(line, end);
     NEO__CHECK(neo__line_whole(line, end, &issue), issue.status, "%s:%" PRId64 ":%" PRId64 ": %s",
                path, number, issue.column, issue.text);
     head->fields = neo__fields(schema, line, end, NULL, names, most, &issue);
@@ -3822,7 +3828,9 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
             return neo_fail(NEO_ERR_FORMAT,
                             "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s%s", path,
                             number, name, shown,
-                            head->fields == 1 ? one : quotes ? NEO__HINT_QUOTE : "");
+                            end > line && memchr(line, '\r', (size_t)(end - line))
+                                ? NEO__HINT_RETURN
+                                : head->fields == 1 ? one : quotes ? NEO__HINT_QUOTE : "");
         }
     }
     neo__target_runs(head->target, head->fields);
@@ -7100,7 +7108,8 @@ static void neo__binary_look(const neo_schema *schema, const char *path) {
     (void)neo__file_close(&file);
     if (floats > 0)
         neo_log(schema->ctx, NEO_LOG_WARNING, "%s: its numbers are the bits of floats, and are "
-                "read as integers: HugeCTR's Raw has floats (neo_binary_desc.float_dense)", path);
+                "read as integers: HugeCTR's Raw has floats (neo_binary_desc.float_dense, of dlrm "
+                "--format raw)", path);
 }
 NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                      neo_schema **schema) {

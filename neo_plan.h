@@ -5566,9 +5566,9 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     if (plan->tier_bytes && (status == NEO_OK || s.lean.bytes >= NEO__PLAN_NO_ROOM))
         status = neo__plan_search_level(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
-               "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
+               "%s: the tables do not fit: %d rank%s with %" PRId64 " bytes each; %" PRId64
                " bytes each would do",
-               fn, s.ranks, budget, s.lean.bytes);
+               fn, s.ranks, s.ranks == 1 ? "" : "s", budget, s.lean.bytes);
     neo__arena_free(&plan->work);
     return status == NEO_OK ? neo__plan_fits_files(plan, fn) : status;
 }

@@ -2531,6 +2531,7 @@ struct neo_decoder {
     const neo_model *model;
     neo_ctx *ctx;
     int64_t chunk, count; /* count: tokens that are in the cache */
+    neo_activation act;
     char *memory;         /* of all that follows */
     size_t memory_bytes;
     float *x, *n, *middle, *qkv, *wide, *stats; /* [chunk][width], ... qkv 3, wide 4 of them */
@@ -2569,6 +2570,8 @@ static neo_status neo__decoder_plan(const neo_model *model, const neo_decoder_de
                "neo_decoder_create: a number is out of range");
     decoder->model = model;
     decoder->chunk = NEO__MIN(chunk, model->json.context);
+    decoder->act = model->json.gelu && strcmp(model->json.gelu, "tanh") == 0 ? NEO_ACT_GELU_TANH
+                                                                             : NEO_ACT_GELU;
     neo__decoder_layout(decoder, &carve);
     decoder->memory_bytes = carve.at;
     return NEO_OK;
@@ -2663,9 +2666,7 @@ static neo_status neo__decoder_block(neo_decoder *decoder, int block, int64_t n)
     NEO__TRY(neo_add(decoder->ctx, middle, x));
     NEO__TRY(neo__decoder_norm(decoder, at + NEO__GPT_NORM_2, middle, y));
     NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_EXPAND, 1, y, wide));
-    const neo_activation act =
-        spec->gelu && strcmp(spec->gelu, "tanh") == 0 ? NEO_ACT_GELU_TANH : NEO_ACT_GELU;
-    NEO__TRY(neo_activation_forward(decoder->ctx, act, wide, wide));
+    NEO__TRY(neo_activation_forward(decoder->ctx, decoder->act, wide, wide));
     NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_CONTRACT, 1, wide, x));
     return neo_add(decoder->ctx, x, middle);
 }

@@ -279,7 +279,8 @@ NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t 
 typedef enum neo_difference {
     NEO_DIFFERS_NOT,        /* the ranks' calls */
     NEO_DIFFERS_DEFINITION, /* words of neo_state_define: another way to train */
-    NEO_DIFFERS_TENSORS     /* names, shapes, dtypes, words of dictionaries: another model */
+    NEO_DIFFERS_TENSORS,    /* names, shapes, dtypes: another model */
+    NEO_DIFFERS_DICTIONARY  /* words of the schema's dictionaries: other data */
 } neo_difference;
 typedef struct neo_load_desc {
     const char *dir;    /* required */
@@ -4954,6 +4955,7 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     load->looks_for = NEO_DIFFERS_TENSORS;
     NEO__TRY(neo__meet_agree(meet, neo__ckpt_survey(load)));
     NEO__TRY(neo__ckpt_check_extra(load));
+    load->looks_for = NEO_DIFFERS_DICTIONARY;
     NEO__TRY(neo__meet_agree(meet, neo__ckpt_read_schema(load)));
     /* from here on state changes */
     const neo__state_dicts *dicts = &load->state->dicts;

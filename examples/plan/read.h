@@ -222,7 +222,8 @@ static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
 static void dots_unit(const source *s, const char *value, neo_dense_unit *u) {
     char *end;
     const double rows = strtod(value, &end);
-    if (*end != 'x' || !(rows >= 2 && rows <= 1e6)) fail_at(s, "not rows x columns:", value);
+    if (*end != 'x' || !(rows >= 2 && rows <= 1e6) || rows != (double)(int64_t)rows)
+        fail_at(s, "not rows x columns, whole numbers as in 27x16:", value);
     u->dots[0] = (int64_t)rows, u->dots[1] = whole(s, end + 1, 1, 65536);
     u->flops = rows * (rows - 1) * (double)u->dots[1];
     no_widths(u);

@@ -36,7 +36,9 @@ static int answer_lines(void) {
             if (status != NEO_OK) {
                 bad |= print_predictions(&w, v) | 1;
                 printf("\n"); /* no answer, in its place */
-                fprintf(stderr, "serve: line %lld: %s\n", number, neo_last_error());
+                fprintf(stderr, "serve: line %lld: %s%s\n", number, neo_last_error(),
+                        number == 1 ? " (if it names the columns: leave it out)"
+                                    : "");
             }
             used += bytes + 1;
         }

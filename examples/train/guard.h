@@ -178,8 +178,14 @@ static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load
         neo_checkpoint_metric(me->ctx, d.dir, *step, "lr", &was) == NEO_OK && was != lr)
         say(me, "warning: step %lld was saved with --lr %g, the run goes on with --lr %g\n",
             (long long)*step, was, lr);
+    if (difference == NEO_DIFFERS_DEFINITION)
+        return neo_fail(status, "%s: give the options of its training (\"not defined\" is the "
+                        "default)", neo_last_error());
     if (difference == NEO_DIFFERS_TENSORS)
         return neo_fail(status, "%s: give the %s of its training", neo_last_error(), sizes);
+    if (difference == NEO_DIFFERS_DICTIONARY)
+        return neo_fail(status, "%s: give the --data and --columns of its training",
+                        neo_last_error());
     if (status != NEO_ERR_NOT_FOUND) return status;
     say(me, "no checkpoint in %s yet: starting from the beginning\n", saves->dir);
     return NEO_OK;

@@ -464,11 +464,15 @@ static void calls(void) {
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "32 row_buckets");
     m.table[0].row_buckets = 0;
     m.table[0].keys.evict = NEO_EVICT_AGE;
-    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "period 0");
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "period 0 is below 1");
+    m.table[0].keys = (neo_keys){1, (neo_evict)4, 0, 2, 0, 0, 0};
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "evict 4 does not exist");
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LFU, -1, 2, 0, 0, 0};
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "period -1 is below 0");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 1};
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "evict is 0, not NEO_EVICT_SCORE");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 16, 0, 1, 0};
-    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "bloom up to 15");
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "admit 16 is not from 0 to 15");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 0};
     m.table[0].init.kind = NEO_INIT_NONE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "initial values");

@@ -1448,6 +1448,7 @@ static void dictionaries(void) {
     w.load.schema_only = 1;
     CHECK_ERR(world_run(&w, LOAD), NEO_ERR_MISMATCH,
               "rank 2: the saved dictionary of feature 'a' holds other words");
+    for (int r = 0; r < w.size; r++) CHECK_INT(w.difference[r], NEO_DIFFERS_DICTIONARY);
     CHECK(!neo_schema_is_fitted(schema[1])); /* a rank that could load has not */
     make_states(&w);
     neo_schema_destroy(schema[2]);

@@ -159,7 +159,9 @@ refuse "a unit's place" 'batch 100\nunit u before 2-3\n' "$good_cluster" \
 refuse "a unit's field" 'batch 100\nunit u after size=3\n' "$good_cluster" \
     "bad.model:2: not flops, params or dots: 'size'"
 refuse "a unit's products" 'batch 100\nunit u after dots=3\n' "$good_cluster" \
-    "bad.model:2: not rows x columns: '3'"
+    "bad.model:2: not rows x columns, whole numbers as in 27x16: '3'"
+refuse "half a unit's row" 'batch 100\nunit u after dots=27.5x16\n' "$good_cluster" \
+    "bad.model:2: not rows x columns, whole numbers as in 27x16: '27.5x16'"
 refuse "a unit twice" 'unit u after 2-3\nunit u after 2-3\n' "$good_cluster" \
     "bad.model:2: a second unit 'u'"
 refuse "a unit without size" 'unit u after\n' "$good_cluster" \

@@ -72,11 +72,24 @@ static neo_status libffm_schema(const schema_call *c) { return svm_schema(c, 1);
 static int64_t range_of_ids(const options *o) {
     return o->keys && !o->rows ? INT64_MAX : o->rows;
 }
+static int is_there(const char *prefix, const char *name) {
+    char path[4096];
+    int length = snprintf(path, sizeof path, "%s%s", prefix, name);
+    FILE *f = length < (int)sizeof path ? fopen(path, "rb") : NULL;
+    return f && fclose(f) == 0;
+}
+static neo_status one_of_several(const char *path) {
+    REFUSE("%s is one of several files: --data is what their names begin with, as dir/day_0_",
+           path);
+}
 /* --rows for every feature of arrays, whose number they know themselves. */
 typedef neo_status (*arrays_fn)(neo_ctx *ctx, const char *const *prefixes, int count,
                                 const int64_t *rows, int modulo, neo_schema **schema);
 static neo_status arrays_schema(const schema_call *c, arrays_fn create) {
     enum { MOST = 65536 }; /* features that neo takes */
+    for (int i = 0; i < c->count; i++)
+        if (!is_there(c->files[i], "dense.npy") && is_there(c->files[i], ""))
+            return one_of_several(c->files[i]);
     const int64_t range = range_of_ids(c->o);
     const int given = range > 0;
     int64_t *rows = given ? malloc(MOST * sizeof *rows) : NULL;
@@ -147,12 +160,6 @@ static const format *find_format(const char *name) {
 
 /* ---- --format auto: a look at the first bytes ---- */
 
-static int is_there(const char *prefix, const char *name) {
-    char path[4096];
-    int length = snprintf(path, sizeof path, "%s%s", prefix, name);
-    FILE *f = length < (int)sizeof path ? fopen(path, "rb") : NULL;
-    return f && fclose(f) == 0;
-}
 /* The format of a line: by its tabs, or the colons of every word behind the first. NULL: none. */
 static const char *line_format(const char *p, const char *end) {
     int tabs = 0, words = 0, colons[3] = {0, 0, 0};
@@ -205,8 +212,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
         REFUSE("%s is UTF-16: iconv -f UTF-16%s -t UTF-8 makes text of it that can be read", path,
                bytes[0] == 0 ? "BE" : bytes[1] == 0 ? "LE" : "");
     if (count > 6 && (strstr(path, ".npz") || memcmp(bytes, "\x93NUMPY", 6) == 0))
-        REFUSE("%s is one of several files: --data is what their names begin with, as dir/day_0_",
-               path);
+        return one_of_several(path);
     if (neo_packing_of(bytes, count).name)
         REFUSE("%s is compressed: %s it into --data - with the --format of its text", path,
                neo_packing_of(bytes, count).unpack);

@@ -207,15 +207,24 @@ static neo_status check_allocated(const run *r) {
     return NEO_OK;
 }
 
+/* Memory that was not granted: what it was for, and what takes less. */
+static neo_status advise_memory(neo_status status, const char *part, const char *less) {
+    if (status != NEO_ERR_MEMORY) return status;
+    return neo_fail(status, "%s, for the %s: give %s", neo_last_error(), part, less);
+}
+
 static neo_status set_up(run *r) {
     const char *cluster = r->o->cluster;
-    TRY(agree(r->me.comm, prepare(r)));
+    TRY(advise_memory(agree(r->me.comm, prepare(r)), "activations",
+                      "--recompute, or a smaller --batch (with more --accumulate) or --context"));
     TRY(agree(r->me.comm,
               cluster && !r->me.rank ? cluster_read("cluster", cluster, &r->cluster) : NEO_OK));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(device_group(r->me.comm, r->o->machine.sums, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
-    TRY(create_fsdp(&r->t, r->desc, &r->predicted));
+    TRY(advise_memory(create_fsdp(&r->t, r->desc, &r->predicted),
+                      "weights, gradients and the optimizer's state",
+                      "more ranks on more machines, or a smaller --layers or --width"));
     r->counted = neo_ctx_memory(r->me.ctx).bytes - before;
     TRY(agree(r->me.comm, check_allocated(r)));
     TRY(agree(r->me.comm, open_graph(r)));
