@@ -126,8 +126,9 @@ typedef struct neo_calibration {
     double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
     double update;   /* of backward and update, over the same bytes; 0: 2 */
     double copy;     /* of packing and adding what travels, and of dense gradients; 0: 1 */
-    double bucketed; /* of a lookup in a table with row_buckets, over that in another, of bags with
-                        more than an id; 0: 1.5 */
+    double bucketed; /* of a lookup in a table with row_buckets, over that in another, of bags of up
+                        to 4 ids, more than one; of n ids 4/n of what is above 1, as a bag's sums
+                        add once; 0: 1.5 */
     double id;       /* of an id that its sender checks, counts and packs; 0: 64 */
     double sort;     /* of an id in backward, which merges equal ones; 0: 64 */
     double row;      /* of a row that is packed or unpacked by itself; 0: 64 */
@@ -226,7 +227,7 @@ typedef struct neo_plan_desc {
             memory_bytes; the message has the least budget for a rank that is accepted: that and any
             larger one does, each smaller one is refused. (A search finds it; where tables are few,
             none smaller is known to exist.) NEO_ERR_MEMORY.
-   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 3 s. */
+   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 9 s. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc,
                                                      neo_plan **plan);
 /* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for,
@@ -304,15 +305,16 @@ typedef struct neo_plan_rank {
 } neo_plan_rank;
 NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank);
 
-/* A predicted step in seconds. A phase ends when the slowest rank has done it. Dense layers take
-   twice as long backward as forward; their parameters are of two units, bottom and top, in
-   proportion to their flops, and reduced in two calls.
+/* A predicted step in seconds. A phase takes what its last rank ends it after the last has ended
+   all before: a rank that is slow in one may be fast in the next, and does not wait in between for
+   what it does not need. Dense layers take twice as long backward as forward; their parameters are
+   of two units, bottom and top, in proportion to their flops, and reduced in two calls.
      plain      ids + lookup + forward + 3 (bottom + top) + backward + update + reduce
      pipelined  exchanges and reductions run beside computation: a neo_timeline of the two units.
-                (A search compares plans by lookup + max(bottom, forward) + 3 top + max(2 bottom,
-                backward) + max(update, reduce), at least ids + forward + backward + reduce.) */
+   A search compares drafts by estimates from the slowest ranks; of large models it makes several
+   plans and keeps that whose step is the shortest. */
 typedef struct neo_plan_step {
-    double ids, lookup, forward, backward, update; /* of the slowest rank, with latencies */
+    double ids, lookup, forward, backward, update; /* with latencies */
     double bottom, top;                            /* forward */
     double reduce;                                 /* of dense gradients, of "dp" tables too */
     double plain, pipelined;
@@ -413,9 +415,12 @@ NEO_API neo_plan_tier neo_plan_tier_of(const neo_plan *plan, int32_t table);
    lane runs its own in that order, and each begins when those it waits for have ended. An exchange
    is half of its computation (packing), then both links at the same time, then the other half; sums
    of a node's ranks (twrw, grid) go to other nodes when they are made, and computation waits for
-   the node's part. An all-reduce of up to 4 KiB goes up a tree of ranks and down again. A task
-   takes as long as on the rank that is slowest in its phase (see neo_plan_step); where shares of
-   ranks differ, steps follow each other faster: neo_timeline_sum.steady.
+   the node's part. An all-reduce of up to 4 KiB goes up a tree of ranks and down again.
+   Steps are played message by message: every rank has its own share, and waits for what it needs
+   alone. A task ends when its last rank has ended it, and takes what that is after the last end of
+   all that it waits for; one that ends no later is left out. The step is one among others, between
+   the ends of two: ranks begin it when they have ended theirs. Where steps differ it is one of
+   the mean length.
      plain      one after another: the seconds of neo_plan_step.plain, if the units are the plan's
      pipelined  rows travel beside the units that do not need them, a unit's gradients are reduced
                 while earlier units go backward, the ids of the next batch travel from the time that
@@ -443,7 +448,7 @@ typedef struct neo_dense_unit {
                               are as measured (NEO_LAYER_DOTS), or by flops */
 } neo_dense_unit;
 
-enum { NEO_TASK_WAITS = 3 };
+enum { NEO_TASK_WAITS = 6 };
 typedef struct neo_task {
     const char *name;              /* "ids", "lookup", "rows", "gradients", "update"; of a unit
                                       "forward", "backward", "reduce"; "copies": gradients of "dp"
@@ -454,12 +459,11 @@ typedef struct neo_task {
     int critical;                  /* 1: of the chain, without a gap, that takes the whole step */
     int32_t after[NEO_TASK_WAITS]; /* tasks that it waits for, of other lanes or its own; -1 */
     double begin, seconds;         /* begin: since the step began */
-    double bytes;                  /* that a rank sends, on a link */
+    double bytes;                  /* that a rank sends, on a link: the most of any */
 } neo_task;
 typedef struct neo_timeline_sum {
     double seconds;                 /* of the step */
-    double steady;                  /* from step to step: a rank has its share, and waits for what
-                                       it gets; above `seconds` only if a last node is small */
+    double steady;                  /* from step to step: the mean of eight */
     double busy[NEO_LANE_COUNT];  /* seconds of its tasks */
     double exposed;                 /* seconds in which a link is waited for: no task computes */
     double bytes[NEO_LANE_COUNT]; /* sent by a rank */
@@ -535,7 +539,9 @@ NEO__COLD_BEGIN
    ------------------------------------------------------------------------ */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 2 << 20 };
 static const int64_t NEO__PLAN_NO_ROOM = INT64_C(1) << 60;
-/* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
+/* Load of a piece, a table or a rank: seconds of the phases, of spans of them, and bytes. A rank
+   goes through a span without a wait for others: a step takes as long as the longest span of a
+   rank, not as the slowest ranks of all its phases. */
 enum {
     NEO__PLAN_IDS,
     NEO__PLAN_LOOKUP,
@@ -544,7 +550,10 @@ enum {
     NEO__PLAN_UPDATE,
     NEO__PLAN_MEET, /* between groups of replicas: gradients before the update, or averages after */
     NEO__PLAN_PHASES,
-    NEO__PLAN_SECONDS = NEO__PLAN_PHASES, /* of all phases */
+    NEO__PLAN_OUT = NEO__PLAN_PHASES, /* until rows are where samples are; without ids, if those
+                                         have come beside the step before */
+    NEO__PLAN_BACK,    /* from when gradients leave until rows have stepped */
+    NEO__PLAN_SECONDS, /* of all phases */
     NEO__PLAN_TIMES,
     NEO__PLAN_BYTES = NEO__PLAN_TIMES,
     NEO__PLAN_LOADS
@@ -665,7 +674,7 @@ struct neo_plan {
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
     neo__plan_load *load; /* of each rank */
-    double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS]; /* seconds of a phase, of its slowest ranks */
+    double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS]; /* seconds of a phase, the most of any rank */
     neo__plan_load *share; /* [NEO__PLAN_PARTS][ranks]: the same of each rank */
     double copy_bytes, copy_rows; /* of gradients of tables on every rank; of them, row marks */
     int cut_rounds;               /* in which slices of rows exchange sums, of a step */
@@ -915,11 +924,12 @@ static void neo__plan_defaults(neo_plan *plan) {
        ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and
                  are copied
        lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
-                 buckets, and more than an id a bag. Where calibration.rows has it, an id takes
-                 near + f (cached - near) + c (far - cached), f: share of ids that are the
-                 first of their row in the batch, c: whose row no cache has (in update, of the
-                 row: f, as far as a cache does not keep what a step touches, as forward has
-                 read it; of its state c, of whole lines of a cache); a piece likewise, besides
+                 buckets, and more than an id a bag, the less the more ids it has. Where
+                 calibration.rows has it, an id takes near + f (cached - near) + c (far - cached),
+                 f: share of ids that are the first of their row in the batch, c: whose row no cache
+                 has (in update, of the row: f, as far as a cache does not keep what a step
+                 touches, as forward has read it; of its state c, of whole lines of a cache); a
+                 piece likewise, besides
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -1039,10 +1049,14 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
     return NEO_OK;
 }
 
-/* The factor of row_buckets on a lookup's seconds: 1 where a bag is one row, without a weight. */
+/* The factor of row_buckets on a lookup's seconds: 1 where a bag is one row, without a weight. It
+   is measured of few ids a bag; where there are more, they share the time that adding takes. */
+enum { NEO__CALIBRATE_POOLING = 4 };
 static double neo__plan_bucketed(const neo__plan_table *t) {
     const int sums = t->plan->desc.weighted || t->ids > t->features;
-    return t->buckets && sums ? t->plan->desc.cluster.calibration.bucketed : 1.0;
+    const double few = (double)NEO__CALIBRATE_POOLING * t->features,
+                 above = t->plan->desc.cluster.calibration.bucketed - 1.0;
+    return t->buckets && sums ? 1.0 + above * (few / NEO__MAX(t->ids, few)) : 1.0;
 }
 static double neo__plan_lookup(const neo__plan_table *t) {
     return t->plan->model.lookup * neo__plan_bucketed(t);
@@ -2749,19 +2763,24 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    A task is scheduled when it is added: it begins when the last of its lane and those it waits
    for have ended. So the order of adding is that of a trainer's calls (train_batch of
    examples/train). A task of no seconds is left out: who waits for it waits for what it waited
-   for. The critical path goes back from the task that ends last, each time to the task whose end
-   was the beginning.
+   for. These tasks have the most seconds of any rank. Ranks then play them, each with its share
+   (neo__sample_step), and their ends are the ends of the timeline's tasks (neo__timeline_shape).
+   The critical path goes back from the task that ends last, each time to the task whose end was the
+   beginning.
    ------------------------------------------------------------------------ */
 struct neo_timeline {
     neo_ctx *ctx;
     size_t bytes; /* of this struct, the tasks, the units and their names behind it */
     neo_timeline_sum sum;
-    neo_task *task;
-    int32_t count, ranks, per_node, all, per_node_of_all, merged; /* the plan's, all: of groups */
+    neo_task *task, *each; /* each: with the most seconds of any rank; */
+    int32_t *shown;        /* and the task that ends with it: [eaches] */
+    int32_t count, eaches;
+    int32_t ranks, per_node, all, per_node_of_all, merged; /* the plan's, all: of groups */
     double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS], byte[NEO_LANE_COUNT]; /* likewise */
     neo__plan_load *share; /* likewise */
 };
 enum { NEO__TIMELINE_TABLES = 38, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
+static const double NEO__TIMELINE_NONE = 1e-12; /* share of a time that is no time */
 enum { NEO__PLAN_TREE_BYTES = 4096 }; /* NEO__SMALL_BYTES */
 enum { NEO__LAYER_LANES = 16, NEO__LAYER_FEW = 4 }; /* up to so few columns, lanes go over rows */
 typedef struct neo__timeline_build {
@@ -2787,6 +2806,18 @@ static double neo__timeline_end(const neo__timeline_build *build, int32_t task) 
 static int32_t neo__timeline_later(const neo__timeline_build *build, int32_t x, int32_t y) {
     return neo__timeline_end(build, x) >= neo__timeline_end(build, y) && x >= 0 ? x : y;
 }
+/* The task beside x, of the same exchange on the other links; -1: none. */
+static int32_t neo__timeline_beside(const neo__timeline_build *build, int32_t x) {
+    const neo_task *task = build->task;
+    for (int32_t local = x - 1; x >= 0 && local <= x; local++) {
+        const int32_t cross = local + 1;
+        if (local >= 0 && cross < build->count && task[local].lane == NEO_LANE_LOCAL &&
+            task[cross].lane == NEO_LANE_CROSS && task[local].name == task[cross].name &&
+            task[local].unit == task[cross].unit && task[cross].after[0] != local)
+            return local == x ? cross : local;
+    }
+    return -1;
+}
 /* x, y: tasks to wait for, or -1. Returns the task, to be waited for. */
 static int32_t neo__timeline_add(neo__timeline_build *build, const char *name, const char *unit,
                                  neo_lane lane, double seconds, int32_t x, int32_t y) {
@@ -2798,11 +2829,19 @@ static int32_t neo__timeline_add(neo__timeline_build *build, const char *name, c
     task->unit = unit;
     task->lane = lane;
     task->seconds = seconds;
-    task->after[0] = x;
-    task->after[1] = y != x ? y : -1;
-    task->after[2] = before != x && before != y ? before : -1;
-    task->begin = neo__timeline_end(
-        build, neo__timeline_later(build, neo__timeline_later(build, x, y), before));
+    const int32_t wait[NEO_TASK_WAITS] = {x, neo__timeline_beside(build, x), y,
+                                          neo__timeline_beside(build, y), before,
+                                          build->pipelined ? -1
+                                                           : neo__timeline_beside(build, before)};
+    int32_t last = -1, waits = 0;
+    for (int i = 0; i < NEO_TASK_WAITS; i++) {
+        int known = wait[i] < 0;
+        task->after[i] = -1;
+        for (int k = 0; k < waits; k++) known |= task->after[k] == wait[i];
+        if (!known) task->after[waits++] = wait[i];
+        last = neo__timeline_later(build, last, wait[i]);
+    }
+    task->begin = neo__timeline_end(build, last);
     build->last[lane] = build->since = build->count;
     return build->count++;
 }
@@ -3035,46 +3074,59 @@ static int32_t neo__timeline_last(const neo__timeline_build *build) {
     for (int32_t i = 0; i < build->count; i++) last = neo__timeline_later(build, last, i);
     return last;
 }
-/* Seconds of a step, and to those of its phases: what each takes after all before it. */
-static double neo__timeline_step(const neo_plan *plan, int pipelined, neo_plan_step *step) {
+/* Seconds of a step and of its phases: what each takes after all before it. */
+static void neo__timeline_phases(const neo_timeline *timeline, neo_plan_step *step) {
     static const char *const names[] = {"ids",      "lookup", "rows",  "gradients", "update",
                                         "replicas", "reduce", "copies"};
     double *const phases[] = {&step->ids,    &step->lookup, &step->forward, &step->backward,
                               &step->update, &step->update, &step->reduce,  &step->reduce};
-    neo_task task[NEO__TIMELINE_TABLES + 2 * NEO__TIMELINE_UNIT];
     double ended = 0.0, end;
-    neo_dense_unit units[2];
-    NEO__ZERO(neo__timeline_build, build);
-    neo__plan_units(&plan->desc, units);
-    build.plan = plan;
-    build.units = units;
-    build.unit_count = 2;
-    build.pipelined = pipelined;
-    build.task = task;
-    neo__timeline_run(&build);
-    for (int32_t i = 0; i < build.count; i++, ended = NEO__MAX(ended, end)) {
-        end = neo__timeline_end(&build, i);
+    for (int32_t i = 0; i < timeline->count; i++, ended = NEO__MAX(ended, end)) {
+        const neo_task *task = &timeline->task[i];
+        end = task->begin + task->seconds;
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-            if (!strcmp(task[i].name, names[k])) *phases[k] += NEO__MAX(end - ended, 0.0);
+            if (!strcmp(task->name, names[k])) *phases[k] += NEO__MAX(end - ended, 0.0);
     }
-    return ended;
+    step->plain = ended;
 }
-static void neo__timeline_finish(neo_timeline *timeline, const neo__timeline_build *build) {
-    neo_timeline_sum *sum = &timeline->sum;
-    timeline->count = build->count;
-    for (int32_t i = 0; i < build->count; i++) {
-        sum->busy[build->task[i].lane] += build->task[i].seconds;
-        sum->bytes[build->task[i].lane] += build->task[i].bytes;
+/* The tasks of a step that began at `began`: each ends when its last rank has ended it (ended:
+   [each][ranks]), and takes what that is after all that it waits for. One that ends no later is
+   left out: who waits for it waits for what it waited for. */
+static void neo__timeline_shape(neo_timeline *timeline, double began, const double *ended) {
+    NEO__ZERO(neo__timeline_build, build);
+    NEO__ZERO(neo_timeline_sum, sum);
+    const int32_t ranks = timeline->all;
+    build.task = timeline->task;
+    for (int32_t i = 0; i < timeline->eaches; i++) {
+        const neo_task *each = &timeline->each[i];
+        neo_task *task = &build.task[build.count];
+        double end = 0.0;
+        int32_t last = -1;
+        *task = *each;
+        for (int k = 0; k < NEO_TASK_WAITS; k++) {
+            task->after[k] = each->after[k] < 0 ? -1 : timeline->shown[each->after[k]];
+            last = neo__timeline_later(&build, last, task->after[k]);
+        }
+        for (int32_t r = 0; r < ranks; r++) end = NEO__MAX(end, ended[(int64_t)i * ranks + r]);
+        task->begin = neo__timeline_end(&build, last);
+        task->seconds = end - began - task->begin;
+        timeline->shown[i] = last;
+        if (task->seconds <= (end - began) * NEO__TIMELINE_NONE) continue;
+        timeline->shown[i] = build.count++;
+        sum.busy[task->lane] += task->seconds;
+        sum.bytes[task->lane] += task->bytes;
     }
-    for (int32_t i = neo__timeline_last(build), next; i >= 0; i = next) {
-        neo_task *task = &build->task[i];
+    timeline->count = build.count;
+    for (int32_t i = neo__timeline_last(&build), next; i >= 0; i = next) {
+        neo_task *task = &build.task[i];
         next = -1;
         task->critical = 1;
         for (int k = 0; k < NEO_TASK_WAITS; k++)
-            next = neo__timeline_later(build, next, task->after[k]);
+            next = neo__timeline_later(&build, next, task->after[k]);
     }
-    sum->seconds = neo__timeline_end(build, neo__timeline_last(build));
-    sum->exposed = sum->seconds - sum->busy[NEO_LANE_COMPUTE];
+    sum.seconds = neo__timeline_end(&build, neo__timeline_last(&build));
+    sum.exposed = sum.seconds - sum.busy[NEO_LANE_COMPUTE];
+    timeline->sum = sum;
 }
 /* Columns that a product computes: whole vectors, where lanes go over columns. */
 static double neo__layer_lanes(int64_t cols) {
@@ -3289,8 +3341,8 @@ static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j
     for (int32_t r = 0; r < ranks; r++)
         slow[r] = jitter->straggler > 0.0 && neo__sample_even(state) < jitter->straggler
                       ? (jitter->slow > 0.0 ? jitter->slow : 2.0) : 1.0;
-    for (int32_t i = 0; i < timeline->count; i++) {
-        const neo_task *task = &timeline->task[i];
+    for (int32_t i = 0; i < timeline->eaches; i++) {
+        const neo_task *task = &timeline->each[i];
         double *end = ended + (int64_t)i * ranks;
         const int sums = neo__sample_shares(timeline, task, on);
         for (int32_t r = 0; r < ranks; r++) {
@@ -3307,49 +3359,44 @@ static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j
             neo__sample_links(timeline, task, sums, times, on, end, scratch);
         }
     }
-    for (int32_t i = 0; i < timeline->count; i++)
+    for (int32_t i = 0; i < timeline->eaches; i++)
         for (int32_t r = 0; r < ranks; r++)
             began[r] = NEO__MAX(began[r], ended[(int64_t)i * ranks + r]);
     for (int32_t r = 0; r < ranks; r++) last = NEO__MAX(last, began[r]);
     return last;
 }
 NEO__HOT_END
-/* Seconds of steps, the pipeline of ranks being full. */
+/* Seconds of steps, the pipeline of ranks being full. shaped: gets the tasks of the last, or
+   NULL. */
 static neo_status neo__sample_steps(const neo_timeline *timeline, const neo_jitter *jitter,
-                                    uint64_t seed, int64_t steps, double *seconds) {
+                                    uint64_t seed, int64_t steps, double *seconds,
+                                    neo_timeline *shaped) {
     const size_t ranks = (size_t)timeline->all,
-                 bytes = (((size_t)timeline->count + 8) * ranks + 1) * sizeof(double);
+                 bytes = (((size_t)timeline->eaches + 8) * ranks + 1) * sizeof(double);
     double *began = (double *)neo__alloc_for(timeline->ctx, bytes, "neo_timeline"), last = 0.0;
     if (!began) return NEO_ERR_MEMORY;
     memset(began, 0, ranks * sizeof *began);
     for (int64_t i = -NEO__SAMPLE_FILL; i < steps; i++) {
         const double end = neo__sample_step(timeline, jitter, &seed, began, began + ranks);
         if (i >= 0) seconds[i] = end - last;
+        if (i == steps - 1 && shaped) neo__timeline_shape(shaped, last, began + 8 * ranks + 1);
         last = end;
     }
     neo_free(timeline->ctx, began, bytes);
     return NEO_OK;
 }
-NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_unit *units,
-                                       int32_t count, int pipelined, neo_timeline **timeline) {
+/* A timeline whose steps have not been played. */
+static neo_status neo__timeline_make(const neo_plan *plan, const neo_dense_unit *units,
+                                     int32_t count, int pipelined, neo_timeline **timeline) {
     const char *fn = "neo_timeline_create";
-    neo_dense_unit own[2];
     NEO__ZERO(neo__timeline_build, build);
-    NEO__CHECK(timeline, NEO_ERR_ARG, "%s: timeline is NULL", fn);
-    *timeline = NULL;
-    NEO__CHECK(plan, NEO_ERR_ARG, "%s: plan is NULL", fn);
-    if (!units) {
-        neo__plan_units(&plan->desc, own);
-        units = own;
-        count = 2;
-    }
     size_t names = 0;
     NEO__TRY(neo__timeline_check(units, count, &names));
-    size_t tasks = NEO__TIMELINE_TABLES + (size_t)count * NEO__TIMELINE_UNIT,
-           shares = (size_t)NEO__PLAN_PARTS * (size_t)plan->desc.cluster.ranks *
-                    sizeof(neo__plan_load),
-           bytes = sizeof(neo_timeline) + tasks * sizeof(neo_task) + shares +
-                   (size_t)count * sizeof(neo_dense_unit) + names;
+    const size_t tasks = NEO__TIMELINE_TABLES + (size_t)count * NEO__TIMELINE_UNIT,
+                 shares = (size_t)NEO__PLAN_PARTS * (size_t)plan->desc.cluster.ranks *
+                          sizeof(neo__plan_load),
+                 bytes = sizeof(neo_timeline) + 2 * tasks * sizeof(neo_task) + shares +
+                         (size_t)count * sizeof(neo_dense_unit) + tasks * sizeof(int32_t) + names;
     neo_timeline *made = (neo_timeline *)neo__alloc_for(plan->ctx, bytes, fn);
     if (!made) return NEO_ERR_MEMORY;
     memset(made, 0, bytes);
@@ -3358,12 +3405,14 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     made->all = (int32_t)(plan->model.ranks * plan->model.groups);
     made->per_node_of_all = plan->per_node_of_all, made->merged = (int32_t)plan->model.merged;
     made->task = (neo_task *)(void *)(made + 1);
-    made->share = (neo__plan_load *)(void *)(made->task + tasks);
+    made->each = made->task + tasks;
+    made->share = (neo__plan_load *)(void *)(made->each + tasks);
     memcpy(made->share, plan->share, shares);
     memcpy(made->part, plan->part, sizeof made->part);
     made->byte[NEO_LANE_LOCAL] = plan->model.local, made->byte[NEO_LANE_CROSS] = plan->model.cross;
     neo_dense_unit *named = (neo_dense_unit *)(void *)((char *)made->share + shares);
-    char *text = (char *)(named + count);
+    made->shown = (int32_t *)(void *)(named + count);
+    char *text = (char *)(made->shown + tasks);
     for (int32_t i = 0; i < count; i++) {
         const size_t length = strlen(units[i].name) + 1;
         named[i] = units[i];
@@ -3374,13 +3423,43 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     build.units = named;
     build.unit_count = count;
     build.pipelined = pipelined;
-    build.task = made->task;
+    build.task = made->each;
     neo__timeline_run(&build);
-    neo__timeline_finish(made, &build);
+    made->eaches = build.count;
+    *timeline = made;
+    return NEO_OK;
+}
+/* Steps of no chance: their mean, and the tasks of the first that takes as long. */
+static neo_status neo__timeline_play(neo_timeline *timeline) {
+    enum { STEPS = NEO__SAMPLE_STEADY };
     NEO__ZERO(neo_jitter, none);
-    double step[NEO__SAMPLE_STEADY];
-    const neo_status status = neo__sample_steps(made, &none, 0, NEO__SAMPLE_STEADY, step);
-    for (int n = NEO__SAMPLE_STEADY, i = 0; i < n; i++) made->sum.steady += step[i] / n;
+    double step[STEPS], steady = 0.0;
+    int at = 0;
+    NEO__TRY(neo__sample_steps(timeline, &none, 0, STEPS, step, NULL));
+    for (int i = 0; i < STEPS; i++) steady += step[i] / (double)STEPS;
+    for (int i = 1; i < STEPS; i++) {
+        const double off = step[i] - steady, least = step[at] - steady;
+        if (NEO__MAX(off, -off) < 0.999 * NEO__MAX(least, -least)) at = i;
+    }
+    NEO__TRY(neo__sample_steps(timeline, &none, 0, at + 1, step, timeline));
+    timeline->sum.steady = steady;
+    return NEO_OK;
+}
+NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_unit *units,
+                                       int32_t count, int pipelined, neo_timeline **timeline) {
+    const char *fn = "neo_timeline_create";
+    neo_dense_unit own[2];
+    NEO__CHECK(timeline, NEO_ERR_ARG, "%s: timeline is NULL", fn);
+    *timeline = NULL;
+    NEO__CHECK(plan, NEO_ERR_ARG, "%s: plan is NULL", fn);
+    if (!units) {
+        neo__plan_units(&plan->desc, own);
+        units = own;
+        count = 2;
+    }
+    neo_timeline *made;
+    NEO__TRY(neo__timeline_make(plan, units, count, pipelined, &made));
+    const neo_status status = neo__timeline_play(made);
     if (status != NEO_OK) neo_timeline_destroy(made);
     else *timeline = made;
     return status;
@@ -3408,7 +3487,7 @@ NEO_API neo_status neo_timeline_sample(const neo_timeline *timeline, const neo_j
                    neo__plan_positive(jitter->slow),
                NEO_ERR_ARG, "%s: compute %g, link %g, straggler %g or slow %g is out of range", fn,
                jitter->compute, jitter->link, jitter->straggler, jitter->slow);
-    NEO__TRY(neo__sample_steps(timeline, jitter, seed, steps, seconds));
+    NEO__TRY(neo__sample_steps(timeline, jitter, seed, steps, seconds, NULL));
     qsort(seconds, (size_t)steps, sizeof *seconds, neo__sample_order);
     return NEO_OK;
 }
@@ -3748,10 +3827,36 @@ static void neo__plan_most(const neo__plan_load *load, int32_t count, double *mo
         for (int p = 0; p < NEO__PLAN_LOADS; p++)
             if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
 }
-static neo__plan_load neo__plan_load_total(neo__plan_load x) {
-    x.at[NEO__PLAN_SECONDS] = 0.0;
-    for (int i = 0; i < NEO__PLAN_PHASES; i++) x.at[NEO__PLAN_SECONDS] += x.at[i];
+/* Fills in the spans. */
+static neo__plan_load neo__plan_load_total(const neo_plan *plan, neo__plan_load x) {
+    const double out = x.at[NEO__PLAN_LOOKUP] + x.at[NEO__PLAN_FORWARD];
+    x.at[NEO__PLAN_OUT] = out + (plan->desc.pipeline ? 0.0 : x.at[NEO__PLAN_IDS]);
+    x.at[NEO__PLAN_BACK] =
+        x.at[NEO__PLAN_BACKWARD] + x.at[NEO__PLAN_UPDATE] + x.at[NEO__PLAN_MEET];
+    x.at[NEO__PLAN_SECONDS] = x.at[NEO__PLAN_IDS] + out + x.at[NEO__PLAN_BACK];
     return x;
+}
+/* The longest span back of `count` ranks of a node whose ranks add partial sums: there they wait
+   for each other's gradients. */
+static double neo__plan_node_back(const neo__plan_load *load, int32_t count) {
+    double most[2] = {0.0, 0.0};
+    for (int32_t r = 0; r < count; r++) {
+        const double *x = load[r].at, step = x[NEO__PLAN_UPDATE] + x[NEO__PLAN_MEET];
+        most[0] = NEO__MAX(most[0], x[NEO__PLAN_BACKWARD]);
+        most[1] = NEO__MAX(most[1], step);
+    }
+    return most[0] + most[1];
+}
+/* The loads of the slowest ranks. add: partial sums are added inside of nodes. */
+static void neo__plan_slowest(const neo_plan *plan, const neo__plan_load *load, int add,
+                              double *most) {
+    const int32_t ranks = plan->desc.cluster.ranks, node = plan->per_node;
+    memset(most, 0, NEO__PLAN_LOADS * sizeof *most);
+    neo__plan_most(load, ranks, most);
+    for (int32_t r = 0; add && r < ranks; r += node) {
+        const double back = neo__plan_node_back(load + r, NEO__MIN(node, ranks - r));
+        most[NEO__PLAN_BACK] = NEO__MAX(most[NEO__PLAN_BACK], back);
+    }
 }
 
 /* Parts that a shard makes of rows of a table: subtrees of its buckets. */
@@ -3818,7 +3923,7 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     load.at[NEO__PLAN_BYTES] =
         neo__plan_held_bytes(table, cut->rows, cut->cols) +
         (plan->rows_alone ? 0.0 : neo__plan_piece_buffer(table, cut));
-    return neo__plan_load_total(load);
+    return neo__plan_load_total(plan, load);
 }
 /* Load of a piece on every rank, as an owner of samples. */
 static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
@@ -3834,7 +3939,7 @@ static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
         m->distinct * f.ids / m->ranks * ((double)cut->cols / (double)table->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
         f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
-    return neo__plan_load_total(x);
+    return neo__plan_load_total(table->plan, x);
 }
 /* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
 static double neo__plan_copy_reduce(const neo__plan_table *t) {
@@ -3862,32 +3967,39 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
                             (double)neo__plan_piece_state(table, table->rows, table->dim) +
                             neo__plan_copy_buffer(table);
     if (table->plan->rows_alone) load.at[NEO__PLAN_BYTES] = 0.0;
-    return neo__plan_load_total(load);
+    return neo__plan_load_total(table->plan, load);
 }
 
-/* Sums of a search. most: of each phase, the slowest rank's seconds; reduce_bytes: of dense
-   gradients. */
+/* The step of a search. most: of each phase and span, the slowest rank's seconds; reduce_bytes: of
+   dense gradients. The slowest ranks of all phases together take longer than a step, as others are
+   slow in the next, and the rank with the longest span is mostly faster, as it waits for others:
+   spans: how far between the two a step is taken to be, 0 to 1. */
 static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
-                                         double reduce_bytes) {
+                                         double reduce_bytes, double spans) {
     const neo__plan_model *model = &plan->model;
     const neo_plan_desc *desc = &plan->desc;
     NEO__ZERO(neo_plan_step, step);
-    double samples = model->batch / model->ranks / desc->cluster.flops;
-    step.ids = most[NEO__PLAN_IDS] + 2.0 * model->exchange_latency; /* lengths, then ids */
+    const double samples = model->batch / model->ranks / desc->cluster.flops,
+                 latency = model->exchange_latency;
+    step.ids = most[NEO__PLAN_IDS] + 2.0 * latency; /* lengths, then ids */
     step.lookup = most[NEO__PLAN_LOOKUP];
-    step.forward = most[NEO__PLAN_FORWARD] + model->exchange_latency;
-    step.backward = most[NEO__PLAN_BACKWARD] + model->exchange_latency;
+    step.forward = most[NEO__PLAN_FORWARD] + latency;
+    step.backward = most[NEO__PLAN_BACKWARD] + latency;
     step.update = most[NEO__PLAN_UPDATE] + most[NEO__PLAN_MEET];
     step.bottom = desc->dense_flops_bottom * samples;
     step.top = desc->dense_flops_top * samples;
     step.reduce = model->reduce;
     if (reduce_bytes > 0.0) /* gradients, and marks of rows */
         step.reduce += reduce_bytes * model->all_reduce + 2.0 * model->reduce_latency;
-    step.plain = step.ids + step.lookup + step.forward + 3.0 * (step.bottom + step.top) +
-                 step.backward + step.update + step.reduce;
-    step.pipelined = step.lookup + NEO__MAX(step.bottom, step.forward) + 3.0 * step.top;
-    step.pipelined += NEO__MAX(2.0 * step.bottom, step.backward);
-    step.pipelined += NEO__MAX(step.update, step.reduce);
+    const double phases = 1.0 - spans, before = desc->pipeline ? 0.0 : step.ids,
+                 out = phases * (before + step.lookup + step.forward) +
+                       spans * (most[NEO__PLAN_OUT] + latency + (before > 0.0 ? 2.0 * latency : 0)),
+                 back = phases * (step.backward + step.update) +
+                        spans * (most[NEO__PLAN_BACK] + latency);
+    step.plain = step.ids - before + out + back + 3.0 * (step.bottom + step.top) + step.reduce;
+    step.pipelined = NEO__MAX(step.lookup + step.bottom, out) + 3.0 * step.top +
+                     NEO__MAX(NEO__MAX(2.0 * step.bottom + step.update, back),
+                              NEO__MAX(2.0 * step.bottom, step.backward) + step.reduce);
     step.pipelined =
         NEO__MAX(step.pipelined, step.ids + step.forward + step.backward + step.reduce);
     return step;
@@ -3974,7 +4086,10 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
             }
         }
     }
-    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) {
+        neo__plan_load_add(&plan->load[r], &all);
+        plan->load[r] = neo__plan_load_total(plan, plan->load[r]);
+    }
     return all.at[NEO__PLAN_BYTES];
 }
 /* Bytes of each rank. Buffers are those of the neo_shard that the plan makes; of a plan that none
@@ -4016,9 +4131,8 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     }
     return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }
-/* Seconds of each phase on each lane: loads are linear in what a byte takes on a link, so those of
-   a plan whose links take nothing are its computation. What is sent on a lane is the most of any
-   rank; a phase ends as on the rank that needs longest for all. */
+/* Seconds of each phase on each lane, of each rank and the most of any: loads are linear in what a
+   byte takes on a link, so those of a plan whose links take nothing are its computation. */
 static void neo__plan_split(neo_plan *plan) {
     const neo__plan_model model = plan->model;
     neo__plan_load *load = plan->load, *at = plan->share;
@@ -4032,22 +4146,14 @@ static void neo__plan_split(neo_plan *plan) {
         plan->load = at + k * ranks;
         (void)neo__plan_predict_loads(plan, &reduce);
     }
-    for (int p = 0; p < NEO__PLAN_PHASES; p++) {
-        double whole = 0.0, *part = plan->part[p];
-        for (int k = 0; k < NEO__PLAN_PARTS; k++) part[k] = 0.0;
-        for (int32_t r = 0; r < ranks; r++) {
-            double x[NEO__PLAN_PARTS];
+    memset(plan->part, 0, sizeof plan->part);
+    for (int p = 0; p < NEO__PLAN_PHASES; p++)
+        for (int32_t r = 0; r < ranks; r++)
             for (int k = 0; k < NEO__PLAN_PARTS; k++) {
-                x[k] = NEO__MAX(at[k * ranks + r].at[p] - (k ? at[r].at[p] : 0.0), 0.0);
-                at[k * ranks + r].at[p] = x[k];
-                part[k] = NEO__MAX(part[k], x[k]);
+                double *x = &at[k * ranks + r].at[p];
+                *x = NEO__MAX(*x - (k ? at[r].at[p] : 0.0), 0.0);
+                plan->part[p][k] = NEO__MAX(plan->part[p][k], *x);
             }
-            whole = NEO__MAX(whole, x[0] + NEO__MAX(x[NEO_LANE_LOCAL], x[NEO_LANE_CROSS]) +
-                                        x[NEO__PLAN_SUMS]);
-        }
-        whole -= NEO__MAX(part[NEO_LANE_LOCAL], part[NEO_LANE_CROSS]) + part[NEO__PLAN_SUMS];
-        part[NEO_LANE_COMPUTE] = NEO__MAX(whole, 0.0);
-    }
     plan->model = model;
     plan->load = load;
 }
@@ -4075,7 +4181,7 @@ static neo_status neo__plan_predict(neo_plan *plan) {
     NEO__TRY(neo__plan_predict_ranks(plan, &reduce));
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *rank = &plan->rank[r];
-        neo__plan_load load = neo__plan_load_total(plan->load[r]);
+        const neo__plan_load load = plan->load[r];
         rank->ids = load.at[NEO__PLAN_IDS];
         rank->lookup = load.at[NEO__PLAN_LOOKUP];
         rank->forward = load.at[NEO__PLAN_FORWARD];
@@ -4088,20 +4194,32 @@ static neo_status neo__plan_predict(neo_plan *plan) {
         sum += rank->seconds;
     }
     plan->copy_bytes = reduce;
-    neo__plan_split(plan);
     NEO__ZERO(neo_plan_step, step);
-    const double pipelined = neo__timeline_step(plan, 1, &step),
-                 samples = plan->model.batch / plan->model.ranks / plan->desc.cluster.flops;
-    memset(&step, 0, sizeof step);
-    step.pipelined = pipelined;
-    step.plain = neo__timeline_step(plan, 0, &step);
-    step.bottom = plan->desc.dense_flops_bottom * samples;
-    step.top = plan->desc.dense_flops_top * samples;
     step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
     step.busiest_rank = busiest;
     step.fullest_rank = fullest;
     step.most_bytes = most_bytes;
     plan->step = step;
+    return NEO_OK;
+}
+/* The seconds of plan->step: those of the two timelines. */
+static neo_status neo__plan_predict_step(neo_plan *plan) {
+    const double samples = plan->model.batch / plan->model.ranks / plan->desc.cluster.flops;
+    neo_plan_step *step = &plan->step;
+    neo_dense_unit units[2];
+    neo__plan_split(plan);
+    neo__plan_units(&plan->desc, units);
+    for (int pipelined = 1; pipelined >= 0; pipelined--) {
+        neo_timeline *timeline;
+        NEO__TRY(neo__timeline_make(plan, units, 2, pipelined, &timeline));
+        const neo_status status = neo__timeline_play(timeline);
+        if (pipelined) step->pipelined = timeline->sum.seconds;
+        else neo__timeline_phases(timeline, step);
+        neo_timeline_destroy(timeline);
+        NEO__TRY(status);
+    }
+    step->bottom = plan->desc.dense_flops_bottom * samples;
+    step->top = plan->desc.dense_flops_top * samples;
     return NEO_OK;
 }
 
@@ -4287,7 +4405,7 @@ static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
     NEO__TRY(NEO__ARENA(placed, plan->share, (int)NEO__PLAN_PARTS * ranks));
     return NEO__ARENA(placed, plan->rank, ranks);
 }
-/* From the sorted pieces: tables, the index by rank, predictions. */
+/* From the sorted pieces: tables, the index by rank, predictions but for the step's seconds. */
 static neo_status neo__plan_finish(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks;
     int64_t *first = plan->rank_first; /* counts, then ends, then begins of the ranks' lists */
@@ -4343,7 +4461,7 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
                "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
                plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return NEO_OK;
+    return neo__plan_predict_step(plan);
 }
 
 /* ---------------------------------------------------------------------------
@@ -4361,6 +4479,7 @@ typedef struct neo__plan_option {
     int32_t unit;
     int32_t pieces; /* to be placed; unit ALL: 0 */
     int32_t slices; /* that lie on nodes of their own */
+    int32_t adds;   /* 1: its partial sums are added inside of nodes */
     neo__plan_load worst;     /* the heaviest piece */
     neo__plan_load sum;       /* of all pieces; unit ALL: 0 */
     neo__plan_load all;       /* what the table is for every rank besides */
@@ -4436,6 +4555,7 @@ static void neo__plan_option_cost(const neo__plan_table *table, neo__plan_option
     }
     for (int32_t i = 0; i < option->col_parts * option->row_parts; i++) {
         const neo__plan_cut cut = neo__plan_option_cut(table, option, i);
+        option->adds = cut.in_node;
         if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
             load = neo__plan_piece_load(table, &cut); /* most parts are like the one before */
             samples = neo__plan_sample_load(table, &cut);
@@ -4550,13 +4670,22 @@ typedef struct neo__plan_lean {
     int64_t bytes; /* of the fullest rank; below 0: none yet */
 } neo__plan_lean;
 
+/* The estimate of a step that a search minimises, and the weights of the busiest rank's load in the
+   value while the best draft is refined, and then. */
+typedef struct neo__plan_way {
+    double spans, level, last;
+} neo__plan_way;
+static const neo__plan_way NEO__PLAN_WAYS[] = {{0.5, 0.3, 1.0}, {0.0, 0.3, 1.0}, {0.0, 0.1, 0.1}};
+
 typedef struct neo__plan_search {
     neo_plan *plan;
     int32_t tables, ranks, nodes, per_node;
+    int32_t adding; /* tables of the draft at hand whose partial sums are added inside of nodes */
     neo__plan_options *options; /* [tables] */
     int64_t *seat_first;        /* [tables + 1]: a table's seats are [first, next first), at most */
     int64_t seats;
     neo__plan_draft now, best;
+    neo__plan_draft shortest; /* of all ways */
     neo__plan_lean lean;
     double best_value; /* of the best draft; below 0: none yet */
     /* loads of the draft at hand */
@@ -4569,6 +4698,8 @@ typedef struct neo__plan_search {
     double *weighed;  /* [ranks] the same, of the plan that was built last; */
     double spread;    /* and the sum of squares of its ranks' bytes */
     double level;     /* weight of the busiest rank's load in the value */
+    double spans;     /* as of neo__plan_step_make */
+    const neo__plan_way *way;
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
     int64_t tried;     /* places and moves that were tried, of all the search */
@@ -4690,8 +4821,10 @@ static void neo__plan_search_begin(neo__plan_search *search) {
     NEO__ZERO(neo__plan_load, all);
     NEO__ZERO(neo__plan_load, sum);
     search->reduce_bytes = 0.0;
+    search->adding = 0;
     for (int32_t t = 0; t < search->tables; t++) {
         const neo__plan_option *o = neo__plan_search_option(search, t);
+        search->adding += o->adds;
         neo__plan_load_add(&all, &o->all);
         neo__plan_load_add(&sum, &o->sum);
         search->reduce_bytes += o->reduce_bytes;
@@ -4734,7 +4867,7 @@ NEO__HOT_BEGIN
    levels phases that no step waits for and leads out of places where one phase has no better
    neighbour. Pipelined, where a phase may be hidden, also a little of the plain step. */
 static double neo__plan_search_value(const neo__plan_search *s, const double *most) {
-    neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes);
+    neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes, s->spans);
     double value = s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
     return value + s->level * most[NEO__PLAN_SECONDS];
 }
@@ -4752,7 +4885,8 @@ NEO__HOT_END
 enum { NEO__PLAN_REPAIR_WORK = 200000 };
 enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
 typedef struct neo__plan_top {
-    double most[NEO__PLAN_LOADS][NEO__PLAN_TOP]; /* the largest loads, and where */
+    double most[NEO__PLAN_LOADS][NEO__PLAN_TOP]; /* the largest loads, and where; of spans back, if
+                                                    partial sums are added, in which node */
     int32_t place[NEO__PLAN_LOADS][NEO__PLAN_TOP];
     double value;
 } neo__plan_top;
@@ -4798,11 +4932,17 @@ static void neo__plan_top_find(const neo__plan_search *search, neo__plan_top *to
     double all[NEO__PLAN_LOADS] = {0.0};
     memset(top->most, 0, sizeof top->most);
     memset(top->place, -1, sizeof top->place);
+    const int adds = search->adding > 0;
     for (int32_t place = 0; place < search->ranks / search->width; place++) {
         double most[NEO__PLAN_LOADS] = {0.0};
         neo__plan_most(search->load + (int64_t)place * search->width, search->width, most);
-        for (int p = 0; p < NEO__PLAN_LOADS; p++) neo__plan_top_insert(top, p, most[p], place);
+        for (int p = 0; p < NEO__PLAN_LOADS; p++)
+            if (p != NEO__PLAN_BACK || !adds) neo__plan_top_insert(top, p, most[p], place);
     }
+    for (int32_t node = 0; adds && node < search->nodes; node++)
+        neo__plan_top_insert(top, NEO__PLAN_BACK,
+                             neo__plan_node_back(search->load + (int64_t)node * search->per_node,
+                                                 search->per_node), node);
     for (int p = 0; p < NEO__PLAN_LOADS; p++) all[p] = top->most[p][0];
     top->value = neo__plan_search_value(search, all);
 }
@@ -4841,6 +4981,26 @@ static void neo__plan_move_trial(neo__plan_search *s, const neo__plan_move *m) {
     neo__plan_group_add(s, m->other, -1.0, to);
     neo__plan_group_add(s, m->other, 1.0, from);
 }
+/* The longest span back of the nodes of the two places, with the loads of s->trial. */
+static double neo__plan_move_back(const neo__plan_search *search, const neo__plan_move *move) {
+    const int32_t width = search->width, per_node = search->per_node;
+    double longest = 0.0;
+    for (int k = 0; k < 2; k++) {
+        const int32_t first = (k ? move->to : move->from) * width / per_node * per_node;
+        double most[2] = {0.0, 0.0};
+        for (int32_t r = first; r < first + per_node; r++) {
+            const int32_t place = r / width;
+            const double *x = place == move->from ? search->trial[r % width].at
+                              : place == move->to ? search->trial[width + r % width].at
+                                                  : search->load[r].at,
+                         step = x[NEO__PLAN_UPDATE] + x[NEO__PLAN_MEET];
+            most[0] = NEO__MAX(most[0], x[NEO__PLAN_BACKWARD]);
+            most[1] = NEO__MAX(most[1], step);
+        }
+        longest = NEO__MAX(longest, most[0] + most[1]);
+    }
+    return longest;
+}
 /* Bytes of a rank above the cap. */
 static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan_load *load) {
     double bytes = load->at[NEO__PLAN_BYTES] - s->cap;
@@ -4851,7 +5011,9 @@ static int neo__plan_move_judge(neo__plan_search *search, const neo__plan_top *t
                                 neo__plan_move *move) {
     double most[NEO__PLAN_LOADS] = {0.0};
     search->tried++;
-    if (search->width == 1 && p != NEO__PLAN_BYTES) { /* the phase alone tells most moves apart */
+    const int of_node = p == NEO__PLAN_BACK && search->adding;
+    /* The phase alone tells most moves apart. */
+    if (search->width == 1 && p != NEO__PLAN_BYTES && !of_node) {
         double x = neo__plan_group_load(search, move->group, p),
                back = move->other < 0 ? 0.0 : neo__plan_group_load(search, move->other, p);
         if (search->load[move->from].at[p] - x + back >= top->most[p][0] ||
@@ -4868,12 +5030,15 @@ static int neo__plan_move_judge(neo__plan_search *search, const neo__plan_top *t
         return 1;
     }
     neo__plan_most(search->trial, 2 * search->width, most);
+    const int32_t each = search->per_node / search->width; /* places of a node */
+    if (search->adding) most[NEO__PLAN_BACK] = neo__plan_move_back(search, move);
     move->phase = most[p];
     if (move->phase >= top->most[p][0] || most[NEO__PLAN_BYTES] > search->cap) return 0;
     for (int i = 0; i < NEO__PLAN_TIMES; i++) {
         int k = 0; /* the slowest place beside the two */
+        const int32_t of = i == NEO__PLAN_BACK && search->adding ? each : 1;
         while (k < NEO__PLAN_TOP &&
-               (top->place[i][k] == move->from || top->place[i][k] == move->to))
+               (top->place[i][k] == move->from / of || top->place[i][k] == move->to / of))
             k++;
         if (k < NEO__PLAN_TOP && top->most[i][k] > most[i]) most[i] = top->most[i][k];
     }
@@ -4899,11 +5064,11 @@ static void neo__plan_move_apply(neo__plan_search *s, const neo__plan_move *m) {
     neo__plan_group_reseat(s, m->group, m->to);
     if (m->other >= 0) neo__plan_group_reseat(s, m->other, m->from);
 }
-/* Makes the best move away from the slowest place of a phase; 0: none is better than to stay. */
+/* Makes the best move away from a slowest place of a phase; 0: none is better than to stay. */
 static int neo__plan_search_move(neo__plan_search *search, const neo__plan_top *top, int p,
-                                 int64_t *work) {
+                                 int32_t from, int64_t *work) {
     neo__plan_move best, move;
-    move.from = top->place[p][0];
+    move.from = from;
     best.group = -1;
     best.value = p == NEO__PLAN_BYTES ? 0.0 : top->value;
     best.phase = p == NEO__PLAN_BYTES ? 0.0 : top->most[p][0];
@@ -4928,6 +5093,13 @@ static int neo__plan_search_move(neo__plan_search *search, const neo__plan_top *
 }
 NEO__HOT_END
 
+/* The rank of a node that is the slowest of a phase. */
+static int32_t neo__plan_node_rank(const neo__plan_search *s, int32_t node, int p) {
+    int32_t rank = node * s->per_node;
+    for (int32_t r = rank; r < (node + 1) * s->per_node; r++)
+        if (s->load[r].at[p] > s->load[rank].at[p]) rank = r;
+    return rank;
+}
 /* Moves groups until no phase gets better, that furthest above its mean first. */
 static void neo__plan_search_improve_by(neo__plan_search *search, int32_t unit, int64_t work) {
     neo__plan_search_groups(search, unit);
@@ -4937,13 +5109,23 @@ static void neo__plan_search_improve_by(neo__plan_search *search, int32_t unit, 
         moved = 0;
         neo__plan_top_find(search, &top);
         for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - search->target[p];
+        if (search->spans <= 0.0) excess[NEO__PLAN_OUT] = excess[NEO__PLAN_BACK] = -1.0;
         for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) {
             int worst = 0;
             for (int p = 1; p < NEO__PLAN_TIMES; p++)
                 if (excess[p] > excess[worst]) worst = p;
             if (excess[worst] <= 0.0) break;
             excess[worst] = -1.0;
-            moved = neo__plan_search_move(search, &top, worst, &work);
+            const int32_t at = top.place[worst][0];
+            if (worst == NEO__PLAN_BACK && search->adding && search->width == 1) {
+                for (int i = 0; i < 2 && !moved; i++) /* of a node: two of its ranks */
+                    moved = neo__plan_search_move(
+                        search, &top, worst,
+                        neo__plan_node_rank(search, at, i ? NEO__PLAN_UPDATE : NEO__PLAN_BACKWARD),
+                        &work);
+            } else {
+                moved = neo__plan_search_move(search, &top, worst, at, &work);
+            }
         }
     }
 }
@@ -4959,7 +5141,8 @@ static int neo__plan_search_repair(neo__plan_search *s) {
     for (int64_t work = NEO__PLAN_REPAIR_WORK; work > 0;) {
         neo__plan_top_find(s, &top);
         if (top.most[NEO__PLAN_BYTES][0] <= s->cap) return 1;
-        if (!neo__plan_search_move(s, &top, NEO__PLAN_BYTES, &work)) return 0;
+        if (!neo__plan_search_move(s, &top, NEO__PLAN_BYTES, top.place[NEO__PLAN_BYTES][0], &work))
+            return 0;
     }
     return 0;
 }
@@ -4972,13 +5155,14 @@ static int neo__plan_search_repair(neo__plan_search *s) {
    >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
    placement given to all tables; then single tables try other options, as long as that helps, and
    groups of the busiest place other places, though that alone be worse. The best draft always fits
-   the cap.
+   the cap. What a step takes is estimated (neo__plan_step_make), within some percent of what ranks
+   take that play it; large models are searched by several estimates, and their steps are played.
    ------------------------------------------------------------------------ */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
     NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
-    NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result */
+    NEO__PLAN_FINAL_WORK = 40000000,  /* to improve the result */
     NEO__PLAN_KICK_WORK = 2000,       /* to improve what a move has made worse */
     NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
     NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank; */
@@ -4991,8 +5175,8 @@ enum {
 };
 enum { NEO__ANY = -1 }; /* placement */
 static const double NEO__NO_BOUND = DBL_MAX;
-/* Weight of the busiest rank's load in the value: at first, and while the best draft is refined. */
-static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
+/* Weight of the busiest rank's load in the value at first; see neo__plan_way. */
+static const double NEO__PLAN_LEVEL_START = 0.5;
 /* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
 static const double NEO__PLAN_DEARER = 0.2;
 /* A draft is better than another if its value is below this share of the other's. */
@@ -5039,9 +5223,9 @@ static void neo__plan_search_keep(neo__plan_search *s, double value) {
 }
 /* Improves what was placed, and keeps it if it is the best so far. */
 static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
-    double most[NEO__PLAN_LOADS] = {0.0};
+    double most[NEO__PLAN_LOADS];
     neo__plan_search_improve(s, work);
-    neo__plan_most(s->load, s->ranks, most);
+    neo__plan_slowest(s->plan, s->load, s->adding > 0, most);
     double value = neo__plan_search_value(s, most);
     if (s->best_value >= 0.0 && value >= s->best_value * NEO__PLAN_BETTER) return 0;
     neo__plan_search_keep(s, value);
@@ -5110,6 +5294,7 @@ static int neo__plan_search_exchange(neo__plan_search *search, int32_t t, int32_
         search->target[i] +=
             o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / search->ranks;
     search->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
+    search->adding += o->adds - old->adds;
     search->now.choice[t] = option;
     return fits && neo__plan_search_place_table(search, goal, t);
 }
@@ -5130,7 +5315,7 @@ static void neo__plan_search_refine(neo__plan_search *search) {
     around = NEO__MAX(around, NEO__PLAN_REFINE_WORK / (NEO__PLAN_ROUNDS * all));
     int64_t cost = around + search->seats / 4 + NEO__PLAN_EXCHANGE_WORK_OF_RANK * search->ranks;
     int64_t work = NEO__PLAN_REFINE_WORK;
-    search->level = NEO__PLAN_LEVEL_REFINE;
+    search->level = search->way->level;
     search->best_value = -1.0; /* the level is another: the draft is judged anew */
     neo__plan_search_restore(search, -1);
     (void)neo__plan_search_judge(search, around);
@@ -5165,9 +5350,9 @@ static double neo__plan_search_uneven(const neo__plan_search *s) {
 }
 /* Improves the draft at hand; it is kept if it is better, or as good and its loads more even. */
 static int neo__plan_search_level_by(neo__plan_search *search, int64_t work, double *uneven) {
-    double most[NEO__PLAN_LOADS] = {0.0};
+    double most[NEO__PLAN_LOADS];
     neo__plan_search_improve(search, work);
-    neo__plan_most(search->load, search->ranks, most);
+    neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
     const double value = neo__plan_search_value(search, most),
                  now = neo__plan_search_uneven(search), than = search->best_value;
     if (value > than || (value > than * NEO__PLAN_BETTER && now >= *uneven * NEO__PLAN_BETTER))
@@ -5230,8 +5415,9 @@ static void neo__plan_search_all(neo__plan_search *s) {
 /* Memory of a search is the plan's, until plan->work is freed. */
 static neo_status neo__plan_search_memory(neo__plan_search *search) {
     neo__arena *work = &search->plan->work;
-    neo__plan_draft *drafts[] = {&search->now, &search->best, &search->lean.draft};
-    for (int i = 0; i < 3; i++) {
+    neo__plan_draft *drafts[] = {&search->now, &search->best, &search->lean.draft,
+                                 &search->shortest};
+    for (int i = 0; i < 4; i++) {
         NEO__TRY(NEO__ARENA(work, drafts[i]->choice, search->tables));
         NEO__TRY(NEO__ARENA(work, drafts[i]->seat, search->seats));
         NEO__TRY(NEO__ARENA(work, drafts[i]->load, search->seats));
@@ -5254,6 +5440,7 @@ static neo_status neo__plan_search_alloc(neo__plan_search *search, neo_plan *pla
     search->ranks = plan->desc.cluster.ranks;
     search->nodes = plan->nodes;
     search->per_node = plan->per_node;
+    search->way = NEO__PLAN_WAYS;
     NEO__TRY(NEO__ARENA(&plan->work, search->options, search->tables));
     NEO__TRY(NEO__ARENA(&plan->work, search->seat_first, search->tables + 1));
     for (int32_t t = 0; t < search->tables; t++) {
@@ -5272,6 +5459,7 @@ static int neo__plan_search_run(neo__plan_search *search, double cap) {
     search->best_value = -1.0;
     search->mean_cost = 0.0;
     search->level = NEO__PLAN_LEVEL_START;
+    search->spans = search->way->spans;
     if (!neo__plan_search_choose(search, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY)) return 0;
     for (int32_t t = 0; t < search->tables; t++)
         search->mean_cost += neo__plan_search_option(search, t)->seconds;
@@ -5282,6 +5470,8 @@ static int neo__plan_search_run(neo__plan_search *search, double cap) {
     neo__plan_search_refine(search);
     const int small = (int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL;
     if (small) neo__plan_search_all(search);
+    search->level = search->way->last;
+    search->best_value = -1.0;
     neo__plan_search_restore(search, -1);
     (void)neo__plan_search_judge(search, NEO__PLAN_FINAL_WORK);
     if (!small) neo__plan_search_kicks(search);
@@ -5485,7 +5675,7 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     if (!budget)
         return neo__plan_search_run(search, cap) ? neo__plan_search_build(search)
                                                  : NEO_ERR_CAPACITY;
-    NEO__TRY(neo__plan_search_lean(search, budget));
+    if (search->way == NEO__PLAN_WAYS) NEO__TRY(neo__plan_search_lean(search, budget));
     if (search->lean.bytes > budget) return NEO_ERR_CAPACITY;
     NEO__TRY(neo__plan_search_slack(search, budget, &above));
     cap -= above;
@@ -5508,6 +5698,27 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     neo__plan_search_lean_back(search);
     return neo__plan_search_build(search);
 }
+/* Large models are searched in every way: the draft whose step, played, is the shortest is built,
+   or one whose ranks are so much more even that it is not longer by a tenth of that. */
+static neo_status neo__plan_search_ways(neo__plan_search *search, int64_t budget) {
+    const int small = (int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL,
+              ways = small ? 1 : (int)(sizeof NEO__PLAN_WAYS / sizeof *NEO__PLAN_WAYS);
+    const neo_plan_step *step = &search->plan->step;
+    double least = DBL_MAX;
+    for (int i = 0; i < ways; i++) {
+        search->way = NEO__PLAN_WAYS + i;
+        NEO__TRY(neo__plan_search_attempt(search, budget));
+        if (small) return NEO_OK;
+        NEO__TRY(neo__plan_predict_step(search->plan));
+        const double seconds = (search->plan->desc.pipeline ? step->pipelined : step->plain) *
+                               (0.9 + 0.1 * step->balance);
+        if (seconds >= least) continue;
+        least = seconds;
+        neo__plan_search_copy(search, &search->shortest, &search->best);
+    }
+    neo__plan_search_copy(search, &search->best, &search->shortest);
+    return neo__plan_search_build(search);
+}
 static int neo__plan_has_below(const neo_plan *plan) {
     int64_t i = 0;
     while (i < plan->piece_count && plan->lines[i].below_bytes == 0) i++;
@@ -5520,6 +5731,7 @@ static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budge
     neo_plan *plan = search->plan;
     const neo_plan_step *step = &plan->step;
     neo__plan_search level;
+    NEO__TRY(neo__plan_predict_step(plan));
     double least = step->most_bytes < NEO__PLAN_NO_ROOM ? step->pipelined : DBL_MAX;
     double cap = 1.1 * (double)plan->tier_bytes;
     int better = 0, found = least == DBL_MAX || neo__plan_has_below(plan);
@@ -5531,6 +5743,7 @@ static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budge
         found = neo__plan_search_run(&level, cap);
         plan->rows_alone = 0;
         if (found) status = neo__plan_search_build(&level);
+        if (found && status == NEO_OK) status = neo__plan_predict_step(plan);
         if (!found || status != NEO_OK || step->pipelined >= least ||
             step->most_bytes > (budget ? budget : NEO__PLAN_NO_ROOM - 1))
             continue;
@@ -5562,7 +5775,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     NEO__TRY(neo__plan_search_alloc(&s, plan));
     for (int32_t t = 0; t < s.tables; t++)
         if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
-    neo_status status = neo__plan_search_attempt(&s, budget);
+    neo_status status = neo__plan_search_ways(&s, budget);
     if (plan->tier_bytes && (status == NEO_OK || s.lean.bytes >= NEO__PLAN_NO_ROOM))
         status = neo__plan_search_level(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
@@ -5570,7 +5783,9 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
                " bytes each would do",
                fn, s.ranks, s.ranks == 1 ? "" : "s", budget, s.lean.bytes);
     neo__arena_free(&plan->work);
-    return status == NEO_OK ? neo__plan_fits_files(plan, fn) : status;
+    NEO__TRY(status);
+    NEO__TRY(neo__plan_fits_files(plan, fn));
+    return neo__plan_predict_step(plan);
 }
 
 /* ---------------------------------------------------------------------------
@@ -6511,7 +6726,6 @@ enum {
     NEO__CALIBRATE_SLICE = 16,
     NEO__CALIBRATE_IDS = 8192,
     NEO__CALIBRATE_TABLES = 16,
-    NEO__CALIBRATE_POOLING = 4,
     NEO__CALIBRATE_EDGE = 512,
     NEO__CALIBRATE_FLOATS = 16 << 20, /* of each of the two buffers */
     NEO__CALIBRATE_NEAR = 2 << 20, NEO__CALIBRATE_FAR = 16 << 20 /* bytes, copied, of layers */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Places and moves that the search of the largest model may try: a third more than it does. */
-enum { LARGE_TRIED = 90000000 };
+enum { LARGE_TRIED = 120000000 };
 /* Random models of a test: fewer where each takes ten times as long. */
 enum { SEARCHED = TEST_WATCHED ? 6 : 8, FORCED = TEST_WATCHED ? 40 : 80 };
 
@@ -91,9 +91,9 @@ static void model_random(int tables, int ranks, int per_node) {
 }
 /* The seconds by which a search compares plans. */
 static double step_of(const neo_plan *plan) {
-    double most[NEO__PLAN_LOADS] = {0};
-    neo__plan_most(plan->load, plan->desc.cluster.ranks, most);
-    neo_plan_step s = neo__plan_step_make(plan, most, plan->copy_bytes);
+    double most[NEO__PLAN_LOADS];
+    neo__plan_slowest(plan, plan->load, plan->part[NEO__PLAN_BACKWARD][NEO__PLAN_SUMS] > 0, most);
+    neo_plan_step s = neo__plan_step_make(plan, most, plan->copy_bytes, NEO__PLAN_WAYS->spans);
     return m.d.pipeline ? s.pipelined : s.plain;
 }
 static int64_t rank_bytes(const neo_plan *plan, int rank) {
@@ -368,9 +368,12 @@ static void predicts_table_wise(void) {
     expect_phases(plan, 2, at, "tw");
     expect_phases(plan, 0, no, "tw");
     neo_plan_step s = neo_plan_step_of(plan);
-    CHECK_NEAR(s.plain, at[0] + at[1] + at[2] + at[3] + at[4], 1e-12);
+    const double all = at[0] + at[1] + at[2] + at[3] + at[4];
+    CHECK_NEAR(s.plain, all - B * 64 * way / 2, 1e-12); /* of the other node's ranks, that whose
+                                                           rows come first sends back while the
+                                                           other's still come */
     CHECK_INT(s.busiest_rank, 2);
-    CHECK_NEAR(s.balance, (s.plain) * 4 / (s.plain + 3 * (pack + 2 * copy)), 1e-9);
+    CHECK_NEAR(s.balance, all * 4 / (all + 3 * (pack + 2 * copy)), 1e-9);
     neo_plan_destroy(plan);
 }
 /* Columns: rank 0 and 3 hold 16 each: ids and row sums go twice, and gradients wait for them. */
@@ -544,7 +547,8 @@ static void check_timelines(const neo_plan *plan) {
         check_timeline(timeline, pipelined);
         neo_timeline_destroy(timeline);
     }
-    CHECK(s.pipelined <= s.plain * (1 + 1e-13));
+    /* Where one rank sends all, and no layers hide it, a pipeline may be in its way. */
+    CHECK(s.pipelined <= s.plain * (m.d.dense_flops_top > 0 ? 1 + 1e-13 : 1.5));
 }
 /* As predicts_table_wise(): what a rank computes and sends is known; when, is worked out by
    hand from the order of the calls. */
@@ -750,10 +754,8 @@ static void sampled(void) {
         for (int i = 0; i < 8; i++) mean += a[i] / 8;
         CHECK_NEAR(mean / step, 1, 1e-12);
         const neo_cluster *c = &neo_plan_desc_of(plan)->cluster;
-        const double most = c->ranks % c->ranks_per_node ? 1.5 : 1; /* ranks of a small last node
-                                                                       send more to the others */
-        if (even && most == 1) CHECK_NEAR(step / sum.seconds, 1, 1e-9);
-        CHECK(step <= sum.seconds * (most + 1e-9) && step > 0.8 * sum.seconds);
+        if (even && c->ranks % c->ranks_per_node == 0) CHECK_NEAR(step / sum.seconds, 1, 1e-9);
+        CHECK_NEAR(step / sum.seconds, 1, 0.03);
         jitter.straggler = 1, jitter.slow = 3; /* all ranks compute three times as long */
         REQUIRE_OK(neo_timeline_sample(timeline, &jitter, 1, 1, a));
         if (turn % 4 == 0)
@@ -923,6 +925,18 @@ static void calibration(void) {
         neo_plan_destroy(b);
     }
     neo_plan_destroy(a);
+    for (int k = 0; k < 2; k++) { /* of 20 ids a bag, a fifth of what buckets add of up to 4 */
+        double took[2];
+        m.ids[0] = k ? 20 : 4;
+        for (int i = 0; i < 2; i++) {
+            m.d.cluster.calibration.bucketed = i ? 1.5 : 1;
+            REQUIRE_OK(from(p, 2, &a));
+            took[i] = neo_plan_step_of(a).lookup;
+            neo_plan_destroy(a);
+        }
+        CHECK_NEAR(took[1] / took[0], k ? 1.1 : 1.5, 1e-12);
+    }
+    m.ids[0] = 3, m.d.cluster.calibration.bucketed = 0;
     curves();
     NEO__ZERO(neo_cluster, c);
     c.ranks = 3;
@@ -1390,7 +1404,7 @@ static double brute_bound(int t) {
         sum = sum / brute.ranks + brute.rest[t][p];
         most[p] = sum > top ? sum : top;
     }
-    neo_plan_step s = neo__plan_step_make(brute.plan, most, brute.reduce);
+    neo_plan_step s = neo__plan_step_make(brute.plan, most, brute.reduce, NEO__PLAN_WAYS->spans);
     return m.d.pipeline ? s.pipelined : s.plain;
 }
 static void brute_add(int r, const neo__plan_load *x, double sign) {
@@ -1594,6 +1608,16 @@ static void sets(void) {
                set->name, set->tables, s.balance, s.plain * 1e3, s.pipelined * 1e3,
                (double)s.most_bytes / 1073741824.0, seconds);
         CHECK(s.balance <= most[i]);
+        CHECK_NEAR(step_of(plan) / s.plain, 1, 0.05); /* what the search held it to be */
+        for (int pipelined = 0; pipelined < 2; pipelined++) { /* ranks that differ, as tables do */
+            neo_timeline *timeline;
+            REQUIRE_OK(neo_timeline_create(plan, NULL, 0, pipelined, &timeline));
+            const neo_timeline_sum sum = neo_timeline_sum_of(timeline);
+            check_timeline(timeline, pipelined);
+            CHECK_NEAR(sum.seconds / sum.steady, 1, 0.03);
+            CHECK_NEAR((pipelined ? s.pipelined : s.plain) / sum.seconds, 1, 1e-13);
+            neo_timeline_destroy(timeline);
+        }
         CHECK(s.most_bytes <= m.d.cluster.memory_bytes);
         neo_plan_destroy(plan);
         if (!f1) continue;
