@@ -2802,16 +2802,6 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *rows, int64_t row
 #endif
 
 #if NEO__PASS != NEO__PASS_WARP
-/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
-   cache. They go to the second level, which has more lines on their way at a time than the first:
-   many more are then fetched per second. */
-NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
-    return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
-}
-/* The same where a row takes more work: the processor itself then looks less far ahead. */
-NEO__KERNEL_INLINE int64_t NEO__FN(bag_far_ahead)(int64_t dim) {
-    return NEO__FN(bag_ahead)(dim) * 5 / 3;
-}
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_row)(const float *row, int64_t dim) {
     for (int64_t c = 0; c < dim; c += 16) NEO__FETCH(row + c);
 }
@@ -2864,7 +2854,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
    fetched ahead are those of the next one. */
 NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
                                           int64_t col, int64_t dim, int is_i32, int count) {
-    const int64_t ahead = NEO__FN(bag_ahead)(dim);
+    const int64_t ahead = lookup->ahead;
     int64_t k = lookup->offsets[b], near_end = lookup->offsets[lookup->bags] - ahead;
     float *to = lookup->out + b * lookup->out_stride + col;
     for (; b < b_end; b++, to += lookup->out_stride) {
@@ -2907,7 +2897,7 @@ NEO__BAG_POOL(1)
 /* The last n < NEO__W columns of bags [b, b_end). */
 NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int64_t b,
                                              int64_t b_end, int64_t col) {
-    const int64_t dim = lookup->dim, n = dim - col, ahead = NEO__FN(bag_ahead)(dim);
+    const int64_t dim = lookup->dim, n = dim - col, ahead = lookup->ahead;
     const int64_t near_end = lookup->offsets[lookup->bags] - ahead;
     const int is_i32 = NEO__I32_IDS(lookup);
     const float *table = lookup->table + col;
@@ -2933,7 +2923,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int6
 
 /* Rows of one column, of all bags. */
 NEO__KERNEL_FAR void NEO__FN(bag_ones)(const neo__bag_lookup *lookup) {
-    const int64_t ahead = NEO__FN(bag_ahead)(1), *offsets = lookup->offsets;
+    const int64_t ahead = lookup->ahead, *offsets = lookup->offsets;
     const int64_t near_end = offsets[lookup->bags] - ahead;
     const int is_i32 = NEO__I32_IDS(lookup);
     const float *table = lookup->table, *weights = lookup->weights;
@@ -3394,12 +3384,12 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
     some.apart = some.slots + 1;
     const int64_t room = some.apart * vectors * NEO__W,
                   most = lookup->buckets > NEO__POOL_BUCKETS ? 1 : NEO__MAX(1, 4096 / room),
-                  ahead = NEO__FN(bag_far_ahead)(lookup->store->row_bytes / 4);
+                  ahead = neo__bags_far_ahead(lookup);
     NEO__UNUSED const int may_be_three = lookup->table && lookup->inside && !lookup->weights &&
                                          lookup->buckets > 1 && dim % NEO__W == 0;
     NEO__UNUSED const int may_chain = !NEO__ONE_WIDTH && lookup->inside && !lookup->weights &&
-                          !lookup->store->line_row && lookup->buckets > 1 &&
-                          lookup->buckets <= 8 && neo__bag_bucket_is_scaled(lookup);
+                                      !lookup->store->line_row && lookup->buckets > 1 &&
+                                      lookup->buckets <= 8 && neo__bag_bucket_is_scaled(lookup);
     memset(sum, 0, (size_t)(NEO__MIN(most, last - b) * room) * sizeof *sum);
     for (; b < last; b = some.b_end) {
         int64_t col = first_col, end = b + 1;
@@ -3497,7 +3487,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *lookup, n
 NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *lookup, int64_t b,
                                                  int64_t b_end, int64_t col, int count) {
     const neo_dtype dtype = lookup->store->dtype;
-    const int64_t ahead = NEO__FN(bag_ahead)(lookup->store->row_bytes / 4),
+    const int64_t ahead = lookup->ahead,
                   near_end = lookup->offsets[lookup->bags] - ahead;
     float *to = lookup->out + b * lookup->out_stride + col;
     for (; b < b_end; b++, to += lookup->out_stride) {
@@ -3630,7 +3620,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *lookup) {
-    int64_t n = lookup->dim, ahead = NEO__FN(bag_ahead)(n), end = lookup->offsets[lookup->bags];
+    int64_t n = lookup->dim, ahead = lookup->ahead, end = lookup->offsets[lookup->bags];
     float *to = lookup->out;
     for (int64_t k = lookup->offsets[0]; k < end; k++, to += lookup->out_stride) {
         int64_t id = k + ahead < end ? neo__jagged_id(lookup->ids, lookup->is_i32, k + ahead) : -1;
@@ -3713,7 +3703,7 @@ NEO__KERNEL_FAR float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, con
     return sum;
 }
 NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *lookup, float *dweights) {
-    int64_t ahead = NEO__FN(bag_ahead)(lookup->dim), end = lookup->offsets[lookup->bags],
+    int64_t ahead = lookup->ahead, end = lookup->offsets[lookup->bags],
             first = lookup->offsets[0];
     for (int64_t b = 0; b < lookup->bags; b++) {
         int64_t length = lookup->offsets[b + 1] - lookup->offsets[b];
