@@ -519,6 +519,20 @@ template <int W> struct __align__(4 * W) neo__floats { float v[W]; };
 template <int W> NEO__GPU neo__floats<W> neo__cuda_load(const float *p) {
     return *(const neo__floats<W> *)(const void *)p;
 }
+/* The same of what the kernel does not write. */
+template <int W> NEO__GPU neo__floats<W> neo__cuda_read(const float *p) {
+    if constexpr (W == 4) {
+        const float4 x = __ldg((const float4 *)(const void *)p);
+        return {{x.x, x.y, x.z, x.w}};
+    } else return {{__ldg(p)}};
+}
+/* x, of which nothing is computed before: in front of a loop it would take registers. */
+NEO__GPU uint32_t neo__cuda_now(uint32_t x) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
 /* (A struct of four would be stored as four words where they come one by one.) */
 template <int W> NEO__GPU void neo__cuda_store(float *p, const neo__floats<W> &x) {
     if constexpr (W == 4) *(float4 *)(void *)p = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
@@ -3161,50 +3175,51 @@ enum { NEO__TOKENS_AHEAD = 8 }; /* rows of a sum that are on their way */
 /* The whole sum of columns [col, col + W) of a row. */
 template <int W>
 static __device__ neo__floats<W> neo__cuda_embedding_sum(
-    const neo__embedding_call &call, const neo__cuda_occurrences &ids, int64_t row, int64_t col) {
+    const neo__embedding_call &call, const neo__cuda_occurrences &ids, uint32_t row, int64_t col) {
     neo__cuda_parts<W> parts;
     neo__floats<W> sum = {};
     int leaf = 0;
-    int64_t leaf_end = -1;
-    int64_t i = call.count ? ids.first[row] : -1;
+    uint32_t leaf_end = 0;
+    const int count = (int)call.count; /* below 2^31, as rows are */
+    int i = count ? ids.first[row] : -1;
     for (int here = NEO__TOKENS_AHEAD; i >= 0 && here == NEO__TOKENS_AHEAD; i += here) {
         neo__floats<W> x[NEO__TOKENS_AHEAD];
-        int64_t at[NEO__TOKENS_AHEAD];
+        uint32_t at[NEO__TOKENS_AHEAD];
         here = 0;
         NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
-            const int64_t next = NEO__MIN(i + u, call.count - 1);
-            here += i + u < call.count && ids.key[next] == row; /* keys are sorted */
+            const int next = NEO__MIN(i, count - 1 - u) + u;
+            here += i < count - u && ids.key[next] == row; /* keys are sorted */
             at[u] = ids.position[next];
         }
         NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++)
-            x[u] = neo__cuda_load<W>(call.from + at[u] * call.from_row + col);
+            x[u] = neo__cuda_read<W>(call.from + at[u] * call.from_row + col);
         NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
             if (u >= here) break;
             if (at[u] >= leaf_end) {
-                if (leaf_end >= 0) parts.push(leaf, sum);
+                if (leaf_end) parts.push(leaf, sum);
                 leaf = neo__cuda_last(leaf, (int)call.leaves.count, at[u],
                                       [&call](int k) { return neo__leaf_row(&call.leaves, k); });
-                leaf_end = neo__leaf_row(&call.leaves, leaf + 1);
+                leaf_end = (uint32_t)neo__leaf_row(&call.leaves, leaf + 1);
                 sum = {};
             }
             neo__cuda_plus<W>(sum, x[u]);
         }
     }
-    if (leaf_end < 0) return sum;
+    if (!leaf_end) return sum;
     parts.push(leaf, sum);
     return parts.total();
 }
 template <int W>
-static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call c,
-                                                       const neo__cuda_occurrences o,
-                                                       const neo__graph_answer answer) {
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 3)
+    neo__cuda_embedding_back_kernel(const neo__embedding_call c, const neo__cuda_occurrences o,
+                                    const neo__graph_answer answer) {
     __shared__ int last;
     const int64_t parts = (c.dim + 32 * W - 1) / (32 * W);
     if (*o.bad == 0) NEO__CUDA_EACH(i, c.rows * parts, 32) {
         const int64_t row = i / parts, col = i % parts * (32 * W) + (int)threadIdx.x % 32 * W;
         if (col >= c.dim) continue;
+        neo__floats<W> sum = neo__cuda_embedding_sum<W>(c, o, (uint32_t)row, col);
         float *to = c.to + row * c.to_row + col;
-        neo__floats<W> sum = neo__cuda_embedding_sum<W>(c, o, row, col);
         if (c.add) {
             neo__floats<W> old = neo__cuda_load<W>(to);
             neo__cuda_plus<W>(old, sum);
@@ -3375,9 +3390,9 @@ NEO__GPU void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim, const float
    there. */
 template <int PARTS, bool X_K, class X>
 NEO__GPU void neo__cuda_mix(neo__cuda_pair::shared &s, float (&sum)[PARTS][4][4], int count,
-                            const X &x, const float *y, int64_t y_row, int64_t cols) {
+                            const X &x, const float *y, int64_t y_row, int cols) {
     NEO__UNROLL for (int c = 0; c < PARTS; c++) {
-        const int64_t left = cols - 64 * c;
+        const int left = cols - 64 * c;
         const float *from = y + 64 * c;
         if (left <= 0) break;
         neo__cuda_chains<neo__cuda_pair, X_K, false>(
@@ -3387,7 +3402,7 @@ NEO__GPU void neo__cuda_mix(neo__cuda_pair::shared &s, float (&sum)[PARTS][4][4]
 }
 /* Rows of a tile's output to memory: f(row of the tile, value). */
 template <int PARTS, class F>
-NEO__GPU void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows, int64_t cols, float *to,
+NEO__GPU void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows, int cols, float *to,
                             int64_t to_row, const F &f) {
     NEO__UNROLL for (int c = 0; c < PARTS; c++)
         for (int i = 0; i < 4; i++)
@@ -3406,28 +3421,34 @@ NEO__GPU float neo__cuda_no_minus(const neo__attention_call &c, float x) {
     return c.causal ? __fadd_rn(x, 0.0f) : x;
 }
 
+/* The first row of a tile. */
+template <int PARTS> NEO__GPU int64_t neo__cuda_tile_row(uint32_t tile) {
+    return (int64_t)(PARTS > 1 ? tile : neo__cuda_now(tile)) * NEO__KEYS;
+}
 template <int PARTS>
 NEO__CUDA_KERNEL neo__cuda_attention_kernel(const neo__attention_call c, int64_t tiles) {
     __shared__ neo__cuda_pair::shared stage;
     __shared__ __align__(16) float s[NEO__KEYS][NEO__KEYS_ROW];
     __shared__ float max[NEO__KEYS], sum[NEO__KEYS], fade[NEO__KEYS];
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
-    const int64_t q0 = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
-    const int64_t cols = NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
+    const uint32_t turn = blockIdx.x % (uint32_t)tiles;
+    const int64_t q0 = (int64_t)turn * NEO__KEYS, column = h.head * c.dim + h.col0;
+    const int cols = (int)NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
     const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0), half = (int)threadIdx.x / 16;
     float out[PARTS][4][4] = {};
     for (int i = (int)threadIdx.x; i < NEO__KEYS; i += NEO__CUDA_THREADS) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
     }
-    for (int64_t k0 = 0; k0 < (c.causal ? q0 + m : c.length); k0 += NEO__KEYS) {
+    for (uint32_t tile = 0; tile < (c.causal ? turn + 1 : (uint32_t)tiles); tile++) {
+        const int64_t k0 = (int64_t)tile * NEO__KEYS, row = neo__cuda_tile_row<PARTS>(turn);
         const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
-        neo__cuda_dots(stage, c.dim, c.q + (h.row0 + q0) * c.q_row + h.head * c.dim, c.q_row, m,
+        neo__cuda_dots(stage, c.dim, c.q + (h.row0 + row) * c.q_row + h.head * c.dim, c.q_row, m,
                        c.k + (h.row0 + k0) * c.k_row + h.head * c.dim, c.k_row, n, s);
         __syncthreads();
         for (int i = half; i < m; i += NEO__HALVES) {
             if (threadIdx.x % 16 == 0) fade[i] = 1.0f; /* the lane that will multiply it */
-            neo__vec_softmax_tile_warp(s[i], neo__cuda_seen(c, q0 + i, k0, n), c.scale, &max[i],
+            neo__vec_softmax_tile_warp(s[i], neo__cuda_seen(c, row + i, k0, n), c.scale, &max[i],
                                        &sum[i], &fade[i], 1);
         }
         __syncthreads();
@@ -3469,12 +3490,14 @@ neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
 }
 /* The gradients of a tile of keys, dk and dv, or of queries, dq. */
 template <int PARTS, bool OF_KEYS>
-NEO__CUDA_KERNEL neo__cuda_attention_back_kernel(const neo__attention_call c, int64_t tiles) {
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 ? 1 : 2)
+    neo__cuda_attention_back_kernel(const neo__attention_call c, int64_t tiles) {
     __shared__ neo__cuda_pair::shared stage;
     __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
-    const int64_t from = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
-    const int64_t cols = NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
+    const uint32_t turn = blockIdx.x % (uint32_t)tiles;
+    const int64_t from = (int64_t)turn * NEO__KEYS, column = h.head * c.dim + h.col0;
+    const int cols = (int)NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
     const int count = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - from);
     if constexpr (OF_KEYS) {
         float dk[PARTS][4][4] = {}, dv[PARTS][4][4] = {};
@@ -3496,15 +3519,19 @@ NEO__CUDA_KERNEL neo__cuda_attention_back_kernel(const neo__attention_call c, in
         if (c.dk) neo__cuda_put<PARTS>(dk, count, cols, dk_at, c.dk_row, same);
         if (c.dv) neo__cuda_put<PARTS>(dv, count, cols, dv_at, c.dv_row, same);
     } else {
+        __shared__ struct { int64_t column; int cols; } at; /* not in registers */
         float dq[PARTS][4][4] = {};
-        for (int64_t k0 = 0; k0 < (c.causal ? from + count : c.length); k0 += NEO__KEYS) {
+        if (threadIdx.x == 0) at.column = column, at.cols = cols;
+        for (uint32_t tile = 0; tile < (c.causal ? turn + 1 : (uint32_t)tiles); tile++) {
+            const int64_t k0 = (int64_t)tile * NEO__KEYS, q0 = neo__cuda_tile_row<PARTS>(turn);
             const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
-            neo__cuda_attention_pair(c, h, stage, from, count, k0, n, p, ds);
+            neo__cuda_attention_pair(c, h, stage, q0, count, k0, n, p, ds);
             neo__cuda_mix<PARTS, true>(
                 stage, dq, n, [=](int i, int64_t k) { return ds[i][k]; },
-                c.k + (h.row0 + k0) * c.k_row + column, c.k_row, cols);
+                c.k + (h.row0 + k0) * c.k_row + at.column, c.k_row, at.cols);
         }
-        neo__cuda_put<PARTS>(dq, count, cols, c.dq + (h.row0 + from) * c.dq_row + column, c.dq_row,
+        neo__cuda_put<PARTS>(dq, count, at.cols, c.dq + (h.row0 + from) * c.dq_row + at.column,
+                             c.dq_row,
                              [=](int, float x) { return neo__cuda_no_minus(c, x); });
     }
 }
@@ -4854,8 +4881,8 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
 /* ---- >>cuda-bags ----
    Embedding bags; >>impl-bags-calls says what the calls mean and what lies where.
 
-   Lookup. The lanes that share a row hold four columns each. They take a stretch of ids, of one bag
-   or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
+   Lookup. The lanes that share a row hold 16 bytes of it each. They take a stretch of ids, of one
+   bag or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
    added, and store a sum where its bag ends. Bags of several ids of a table with row buckets, and
    rows that cannot be read by fours, go a column per lane.
 
@@ -4870,17 +4897,17 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
    runs above NEO__JOB_LONG are summed before, a warp for each leaf of a row, and only their tree is
    left. Rows that can be read by fours are stepped in registers, whatever their numbers and their
    rule: by a kernel of few registers where the rule is row-wise Adagrad or SGD alone, which loads
-   a row ahead. The others go through neo__bag_step_row_warp with 16 lanes a row, the gradient in
-   shared memory.
+   NEO__BAGS_ROWS_AHEAD rows ahead. The others go through neo__bag_step_row_warp with 16 lanes a
+   row, the gradient in shared memory.
 
    No atomics touch a float, and what the integer ones leave to chance (which sum lies
    where, where a key lies in a hash table) shows in no result. */
 enum {
     NEO__BAGS_WARPS = NEO__CUDA_THREADS / 32,
     NEO__BAGS_TILE = 1024, /* ids */
-    NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions; */
-    NEO__BAGS_FEW_AHEAD = 4, /* where more warps are worth more */
-    NEO__BAGS_LONG_AHEAD = 32,
+    NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions, */
+    NEO__BAGS_LONG_AHEAD = 32, /* of a long run; */
+    NEO__BAGS_ROWS_AHEAD = 4,  /* rows before the first of their steps, with their gradients */
     NEO__BAGS_LONG_THREADS = 128,
     NEO__BAGS_MOST_DIM = 1024, /* of a row in registers, */
     NEO__BAGS_PLAIN_DIM = 256  /* where its step is plain */
@@ -4934,40 +4961,47 @@ NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t co
     if (s.dtype == NEO_BF16) return neo__f32_from_bf16(((const uint16_t *)(const void *)p)[col]);
     return __fmaf_rn((float)((const int8_t *)p)[col], s.scale[2 * row], s.scale[2 * row + 1]);
 }
-/* Four elements as they lie in memory, aligned, and what they are: loads of several rows can be on
-   their way before the first is converted. Bytes read so have not been written by the
-   same kernel. */
+/* 16 bytes of a row as they lie in memory, and what four h of them is: loads of several rows can be
+   on their way before the first is converted. Bytes read so have not been written by the same
+   kernel. */
 typedef struct neo__bags_raw {
     uint32_t word[4];
 } neo__bags_raw;
-NEO__GPU int neo__bags_bytes(neo_dtype t) { return t == NEO_F32 ? 4 : t == NEO_I8 ? 1 : 2; }
-template <neo_dtype T> NEO__GPU void neo__bags_fetch(neo__bags_raw &raw, const char *at) {
+NEO__EVERYWHERE static constexpr int neo__bags_bytes(neo_dtype t) {
+    return t == NEO_F32 ? 4 : t == NEO_I8 ? 1 : 2;
+}
+template <neo_dtype T>
+NEO__GPU void neo__bags_fetch(neo__bags_raw &raw, const char *at, int h = 0) {
 #if defined(__CUDA_ARCH__)
     const size_t a = __cvta_generic_to_global(at);
     if (T == NEO_F32)
         asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
             : "=r"(raw.word[0]), "=r"(raw.word[1]), "=r"(raw.word[2]), "=r"(raw.word[3])
             : "l"(a));
-    else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(raw.word[0]) : "l"(a));
-    else asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(raw.word[0]), "=r"(raw.word[1]) : "l"(a));
+    else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(raw.word[h]) : "l"(a));
+    else
+        asm("ld.global.nc.v2.u32 {%0, %1}, [%2];"
+            : "=r"(raw.word[h * 2 % 4]), "=r"(raw.word[h * 2 % 4 + 1]) : "l"(a));
 #else
     NEO_ASSERT((uintptr_t)at % (4 * (unsigned)neo__bags_bytes(T)) == 0);
-    memcpy(raw.word, at, 4 * neo__bags_bytes(T));
+    memcpy(raw.word + h * neo__bags_bytes(T), at, 4 * neo__bags_bytes(T));
 #endif
 }
 template <neo_dtype T>
-NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &raw, float scale, float bias) {
+NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &raw, float scale, float bias,
+                                       int h = 0) {
     neo__floats<4> f;
     NEO__UNROLL for (int c = 0; c < 4; c++) {
-        const uint16_t half = (uint16_t)(raw.word[c / 2] >> (16 * (c % 2)));
-        if (T == NEO_F32) f.v[c] = neo__f32_bits(raw.word[c]);
-        else if (T == NEO_BF16) f.v[c] = neo__f32_from_bf16(half);
-        else if (T == NEO_I8)
-            f.v[c] = __fmaf_rn((float)(int8_t)(raw.word[0] >> (8 * c)), scale, bias);
-#if defined(__CUDA_ARCH__)
+        const int at = T == NEO_F32 ? c : T == NEO_I8 ? h : 2 * h + c / 2;
+        const uint32_t word = neo__cuda_now(raw.word[at % 4]);
+        const uint16_t half = (uint16_t)(word >> (16 * (c % 2)));
+        if (T == NEO_F32) f.v[c] = neo__f32_bits(word);
+        else if (T == NEO_I8) f.v[c] = __fmaf_rn((float)(int8_t)(word >> (8 * c)), scale, bias);
+#if defined(__CUDA_ARCH__) /* arithmetic will make a NaN quiet */
+        else if (T == NEO_BF16) f.v[c] = neo__f32_bits(c % 2 ? word & 0xFFFF0000u : word << 16);
         else asm("cvt.f32.f16 %0, %1;" : "=f"(f.v[c]) : "h"(half));
 #else
-        else f.v[c] = neo__f32_from_f16(half);
+        else f.v[c] = T == NEO_BF16 ? neo__f32_from_bf16(half) : neo__f32_from_f16(half);
 #endif
     }
     return f;
@@ -5091,73 +5125,99 @@ static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
 }
 
 /* ---- lookup ---- */
-/* Lanes that share a bag; 0: a column per lane. */
+/* Lanes that share a bag, 16 bytes of a row each, from 2 on; 0: a column per lane. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, int aligned) {
-    const int lanes = neo__bags_lanes(t, aligned);
-    return lanes > 32 ? 32 : lanes;
+    const int lanes = neo__bags_lanes(t, aligned) * neo__bags_bytes(t.store.dtype) / 4;
+    return lanes > 32 ? 32 : lanes == 1 ? 2 : lanes;
 }
 /* A bag of one id has one bucket, so only longer ones go bucket by bucket. */
 NEO__EVERYWHERE NEO__INLINE bool neo__bags_cuts_sums(const neo__job_table &t, int64_t length) {
     return t.buckets > 1 && length > 1;
 }
-/* LANES * 4 columns from col on of the bags [b, b_end) of a feature. A tile of ids is read at a
-   time, each by a lane, and their rows NEO__BAGS_AHEAD at a time; an id without a row reads that of
-   another, and nothing is added for it. */
+/* The columns from col on, 16 bytes a lane, of `bags` bags of a feature, from b on. A tile of ids
+   is read at a time, each by a lane, and their rows NEO__BAGS_AHEAD at a time, in one load each
+   where rows are multiples of 16 bytes; an id without a row reads that of another, and nothing is
+   added for it. */
 template <neo_dtype T, int LANES>
 NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
-                             const neo__job_feature &p, int64_t b, int64_t b_end, int64_t col,
+                             const neo__job_feature &p, int64_t b, int bags, int64_t col,
                              unsigned mask) {
-    enum { AHEAD = LANES < NEO__BAGS_AHEAD ? LANES : NEO__BAGS_AHEAD };
+    enum {
+        AHEAD = NEO__BAGS_AHEAD,
+        EACH = LANES < AHEAD ? AHEAD / LANES : 1, /* ids of a lane */
+        TILE = EACH * LANES,
+        BYTES = 4 * neo__bags_bytes(T), /* of four columns, */
+        FOURS = 16 / BYTES              /* of which a lane has so many */
+    };
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
-    const int64_t *offsets = j.batch.offsets + p.first_bag, first = offsets[b];
-    const bool here = col + 4 * lane < t.store.dim;
-    const char *data = t.store.data + (here ? col + 4 * lane : 0) * neo__bags_bytes(T);
-    const int count = (int)(offsets[b_end] - first); /* ids; below, they are numbered from 0 */
-    int begin = 0, end = (int)(offsets[b + 1] - first);
-    neo__floats<4> s = {};
-    for (int tile = 0; b < b_end; tile += LANES) {
-        const int i = tile + lane;
-        const int64_t row = i < count ? neo__bags_row(j, t.rows, first + i) : -1;
-        const float weight = row >= 0 && j.batch.weights ? neo__bags_weight_of(j, first + i) : 1.0f;
-        const float scale = T == NEO_I8 && row >= 0 ? t.store.scale[2 * row] : 0.0f;
-        const float bias = T == NEO_I8 && row >= 0 ? t.store.scale[2 * row + 1] : 0.0f;
-        const unsigned there = __ballot_sync(mask, row >= 0) >> shift; /* ids with a row */
-        long long at = row * t.store.row_bytes;
-        const int other = (__ffs((int)there) + LANES - 1) % LANES;
-        const long long some = __shfl_sync(mask, at, other, LANES);
-        if (row < 0) at = some;
-        for (int q = 0; q < LANES && b < b_end; q += AHEAD) {
+    const int64_t *offsets = j.batch.offsets + p.first_bag + b, first = offsets[0];
+    const int64_t mine = col + 4 * FOURS * lane, left = (t.store.dim - mine) / 4;
+    const int fours = (int)NEO__MAX(NEO__MIN(left, (int64_t)FOURS), (int64_t)0);
+    const char *data = t.store.data + (fours ? mine : 0) * neo__bags_bytes(T);
+    float *to = j.tensor.out + p.out_at + b * p.out_stride + mine;
+    const int count = (int)(offsets[bags] - first); /* ids; below, they are numbered from 0 */
+    int begin = 0, end = (int)(offsets[1] - first), bag = 0;
+    neo__floats<4> s[FOURS] = {};
+    for (int tile = 0; bag < bags; tile += TILE) {
+        float weight[EACH], scale[EACH] = {}, bias[EACH] = {};
+        long long at[EACH];
+        unsigned there = 0; /* ids with a row */
+        NEO__UNROLL for (int e = 0; e < EACH; e++) {
+            const int i = tile + e * LANES + lane;
+            const int64_t row = i < count ? neo__bags_row(j, t.rows, first + i) : -1;
+            weight[e] = row >= 0 && j.batch.weights ? neo__bags_weight_of(j, first + i) : 1.0f;
+            if (T == NEO_I8 && row >= 0)
+                scale[e] = t.store.scale[2 * row], bias[e] = t.store.scale[2 * row + 1];
+            there |= __ballot_sync(mask, row >= 0) >> shift << (e * LANES % 32);
+            at[e] = row * t.store.row_bytes;
+        }
+        const int other = NEO__MAX(__ffs((int)there) - 1, 0);
+        long long some = at[0];
+        NEO__UNROLL for (int e = 1; e < EACH; e++) if (other / LANES == e) some = at[e];
+        some = __shfl_sync(mask, some, other % LANES, LANES);
+        NEO__UNROLL for (int e = 0; e < EACH; e++) if (at[e] < 0) at[e] = some;
+        for (int q = 0; q < TILE && bag < bags; q += AHEAD) {
             neo__bags_raw x[AHEAD];
-            float w[AHEAD], u[AHEAD] = {}, v[AHEAD] = {};
             long long from[AHEAD];
             NEO__UNROLL for (int a = 0; a < AHEAD; a++)
-                from[a] = __shfl_sync(mask, at, q + a, LANES);
-            if (there >> q & ((1u << AHEAD) - 1u))
-                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
-                    neo__bags_fetch<T>(x[a], data + from[a]);
-            NEO__UNROLL for (int a = 0; a < AHEAD; a++) w[a] = 1.0f;
-            if (j.batch.weights)
-                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
-                    w[a] = __shfl_sync(mask, weight, q + a, LANES);
-            if (T == NEO_I8)
-                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
-                    u[a] = __shfl_sync(mask, scale, q + a, LANES),
-                    v[a] = __shfl_sync(mask, bias, q + a, LANES);
+                from[a] = __shfl_sync(mask, at[a / LANES], (q + a) % LANES, LANES);
+            if (there >> q & ((1u << AHEAD) - 1u)) {
+                const int last = NEO__MAX((int)neo__cuda_now((uint32_t)fours) - 1, 0);
+                if (FOURS == 1 || t.store.row_bytes % 16 == 0)
+                    NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                        neo__bags_fetch<NEO_F32>(x[a], data + from[a]);
+                else
+                    NEO__UNROLL for (int a = 0; a < FOURS * AHEAD; a++)
+                        neo__bags_fetch<T>(x[a / FOURS], data + from[a / FOURS] +
+                                           BYTES * NEO__MIN(a % FOURS, last), a % FOURS);
+            }
             for (int done = 0;;) { /* of the AHEAD; bag by bag */
                 const int upto = NEO__MIN(end - tile - q, (int)AHEAD);
                 const unsigned add = there >> q & ((1u << upto) - (1u << done));
-                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
-                    if (add >> a & 1u)
-                        neo__cuda_plus<4>(s, w[a], neo__bags_four<T>(x[a], u[a], v[a]));
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+                    float w = 1.0f, u = 0.0f, v = 0.0f;
+                    if (!(add >> a & 1u)) continue;
+                    if (j.batch.weights)
+                        w = __shfl_sync(mask, weight[a / LANES], (q + a) % LANES, LANES);
+                    if (T == NEO_I8)
+                        u = __shfl_sync(mask, scale[a / LANES], (q + a) % LANES, LANES),
+                        v = __shfl_sync(mask, bias[a / LANES], (q + a) % LANES, LANES);
+                    NEO__UNROLL for (int h = 0; h < FOURS; h++)
+                        neo__cuda_plus<4>(s[h], w, neo__bags_four<T>(x[a], u, v, h));
+                }
                 if (end > tile + q + upto) break;
-                NEO__UNROLL for (int c = 0; c < 4; c++)
-                    s.v[c] = neo__bags_mean(t, s.v[c], end - begin);
-                if (t.buckets > 1) neo__cuda_plus<4>(s, neo__floats<4>{});
-                if (here && !neo__bags_cuts_sums(t, end - begin))
-                    neo__bags_put(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
-                s = {};
-                if (++b == b_end) break;
-                done = upto, begin = end, end = (int)(offsets[b + 1] - first);
+                if (t.mean && end - begin > 1)
+                    NEO__UNROLL for (int c = 0; c < 4 * FOURS; c++)
+                        s[c / 4].v[c % 4] = __fdiv_rn(s[c / 4].v[c % 4], (float)(end - begin));
+                NEO__UNROLL for (int h = 0; h < FOURS; h++) {
+                    if (t.buckets > 1) neo__cuda_plus<4>(s[h], neo__floats<4>{});
+                    if (h < fours && !neo__bags_cuts_sums(t, end - begin))
+                        neo__bags_put(to + 4 * h, s[h]);
+                    s[h] = {};
+                }
+                if (++bag == bags) break;
+                to += p.out_stride;
+                done = upto, begin = end, end = (int)(offsets[bag + 1] - first);
             }
         }
     }
@@ -5172,9 +5232,10 @@ template <neo_dtype T, int LANES> NEO__BAGS_KERNEL neo__bags_pool_kernel(const n
         const neo__job_table t = j.fixed.tables[p.table]; /* a copy: memory is read once */
         if (t.store.dtype != T || neo__bags_pool_lanes(t, j.tensor.aligned) != LANES) continue;
         NEO__CUDA_EACH(i, (p.bags + run - 1) / run, LANES) {
-            for (int64_t col = 0; col < t.store.dim; col += 4 * LANES)
-                neo__bags_pool<T, LANES>(j, t, p, i * run, NEO__MIN((i + 1) * run, p.bags), col,
-                                         mask);
+            for (int64_t col = 0; col < (LANES < 32 ? 1 : t.store.dim);
+                 col += 16 / neo__bags_bytes(T) * LANES)
+                neo__bags_pool<T, LANES>(j, t, p, i * run,
+                                         (int)NEO__MIN((int64_t)run, p.bags - i * run), col, mask);
         }
     }
 }
@@ -5306,9 +5367,9 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
         NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
                                   {neo__bags_grid(gpu, j, 16, 16)}, *j));
     NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
-    NEO__TRY((neo__bags_run_pools<NEO_F16, 4, 8, 16, 32>(gpu, j, lanes[NEO_F16])));
-    NEO__TRY((neo__bags_run_pools<NEO_BF16, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
-    return neo__bags_run_pools<NEO_I8, 4, 8, 16, 32>(gpu, j, lanes[NEO_I8]);
+    NEO__TRY((neo__bags_run_pools<NEO_F16, 2, 4, 8, 16, 32>(gpu, j, lanes[NEO_F16])));
+    NEO__TRY((neo__bags_run_pools<NEO_BF16, 2, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
+    return neo__bags_run_pools<NEO_I8, 2, 4, 8, 16, 32>(gpu, j, lanes[NEO_I8]);
 }
 
 /* ---- gradients of per-id weights: 16 lanes an id ---- */
@@ -5452,13 +5513,6 @@ NEO__GPU const float *neo__bags_grads(const neo__bags_job &job, const neo__job_t
 NEO__GPU int64_t neo__bags_grad_at(const neo__bags_job &job, uint32_t value) {
     return job.sorted.indirect ? job.sorted.grad_at[value] : (int64_t)value * job.sorted.grad_unit;
 }
-template <int W> NEO__GPU neo__floats<W> neo__bags_grad(const float *p) {
-    if constexpr (W == 4) {
-        neo__bags_raw x;
-        neo__bags_fetch<NEO_F32>(x, (const char *)p);
-        return neo__bags_four<NEO_F32>(x, 0.0f, 0.0f);
-    } else return neo__cuda_load<W>(p);
-}
 /* W columns of a row's sum, as its records come in order: a chain per leaf, + 0.0f, and the leaves'
    tree. */
 template <class K, int W> struct neo__bags_sum {
@@ -5487,7 +5541,7 @@ template <class K, int W> struct neo__bags_sum {
        would come behind them are the last again. `from` is at the gradients' first column. */
     template <int AHEAD>
     __device__ __forceinline__ void add(const neo__bags_job &j, const float *from,
-                                        const float *weights, int64_t i, int n) {
+                                        const float *weights, uint32_t i, int n) {
         const K *keys = (const K *)j.sorted.keys[1] + i;
         const uint32_t *values = j.sorted.values[1] + i;
         neo__floats<W> x[AHEAD];
@@ -5495,7 +5549,7 @@ template <class K, int W> struct neo__bags_sum {
         uint32_t value[AHEAD];
         NEO__UNROLL for (int a = 0; a < AHEAD; a++) value[a] = values[NEO__MIN(a, n - 1)];
         NEO__UNROLL for (int a = 0; a < AHEAD; a++)
-            x[a] = neo__bags_grad<W>(from + neo__bags_grad_at(j, value[a]));
+            x[a] = neo__cuda_read<W>(from + neo__bags_grad_at(j, value[a]));
         NEO__UNROLL for (int a = 0; a < AHEAD; a++) w[a] = weights ? weights[value[a]] : 1.0f;
         for (unsigned left = 0xFFFFFFFFu >> (32 - n); left;) { /* leaf by leaf */
             unsigned now = left;
@@ -5512,11 +5566,11 @@ template <class K, int W> struct neo__bags_sum {
         }
     }
     template <int AHEAD>
-    __device__ __forceinline__ void add_all(const neo__bags_job &j, const float *from, int64_t i,
-                                            int64_t end) {
+    __device__ __forceinline__ void add_all(const neo__bags_job &j, const float *from, uint32_t i,
+                                            uint32_t end) {
         const float *weights = neo__bags_weights(j);
-        for (int n; i < end; i += n) {
-            n = (int)NEO__MIN(end - i, (int64_t)AHEAD);
+        for (int n; i < end; i += (uint32_t)n) {
+            n = (int)NEO__MIN(end - i, (uint32_t)AHEAD);
             if (n > 2) add<AHEAD>(j, from, weights, i, n);
             else add<2>(j, from, weights, i, n);
         }
@@ -5534,26 +5588,26 @@ NEO__GPU float *neo__bags_part_sum(const neo__bags_job &job, uint32_t part) {
 }
 /* The gradients of one row, records [i, end), in W columns from col on; job.add: as they come,
    added to s. */
-template <class K, int W, int AHEAD = NEO__BAGS_AHEAD>
-NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i,
-                                        int64_t end, int64_t col, neo__floats<W> s) {
+template <class K, int W>
+NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *from, uint32_t i,
+                                        uint32_t end, int64_t col, neo__floats<W> s) {
     const K *keys = (const K *)job.sorted.keys[1];
     if (end - i == 1) { /* most rows of large tables */
         const uint32_t value = job.sorted.values[1][i];
         const float *weights = neo__bags_weights(job);
         neo__cuda_plus<W>(s, weights ? weights[value] : 1.0f,
-                          neo__bags_grad<W>(from + col + neo__bags_grad_at(job, value)));
+                          neo__cuda_read<W>(from + col + neo__bags_grad_at(job, value)));
         if (!job.add) neo__cuda_plus<W>(s, neo__floats<W>{});
         return s;
     }
     const bool has_parts = end - i > NEO__JOB_LONG && !job.add;
     neo__cuda_parts<W> tree;
     neo__bags_sum<K, W> sum = {tree, s, keys[i]};
-    for (int64_t stop; i < end; i = stop) {
+    for (uint32_t stop; i < end; i = stop) {
         const uint32_t part = has_parts ? neo__bags_leaf_part(job)[i] : NEO__BAGS_NO_PART;
-        stop = has_parts ? (int64_t)neo__bags_leaf_end(job)[i] : end;
+        stop = has_parts ? neo__bags_leaf_end(job)[i] : end;
         if (part == NEO__BAGS_NO_PART) {
-            sum.template add_all<AHEAD>(job, from + col, i, stop);
+            sum.template add_all<NEO__BAGS_AHEAD>(job, from + col, i, stop);
             continue;
         }
         sum.begin_leaf(job, keys[i]);
@@ -5590,21 +5644,28 @@ template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_
 }
 /* The end of a run, if it is not known yet; for LANES threads of `mask` at once. */
 template <class K, int LANES>
-NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, int64_t begin, int64_t end,
-                               unsigned mask) {
+NEO__GPU uint32_t neo__bags_end(const neo__bags_job &job, uint32_t begin, uint32_t end,
+                                unsigned mask) {
     if (end) return end;
     const K key = neo__bags_key<K>(job, begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
-    for (int64_t i = begin + 1;; i += LANES) {
+    const uint32_t records = (uint32_t)job.sorted.records;
+    for (uint32_t i = begin + 1;; i += LANES) {
         if (i - begin > NEO__JOB_LONG)
-            return 1 + neo__cuda_last(i - 1, job.sorted.records, (int64_t)key, [&job](int64_t q) {
+            return 1 + neo__cuda_last(i - 1, records, (int64_t)key, [&job](uint32_t q) {
                        return (int64_t)neo__bags_key<K>(job, q);
                    });
-        const bool same = i + lane < job.sorted.records && neo__bags_key<K>(job, i + lane) == key;
+        const bool same = i + lane < records && neo__bags_key<K>(job, i + lane) == key;
         const unsigned other = __ballot_sync(mask, !same) >> shift;
-        if (other) return i + __ffs((int)other) - 1;
+        if (other) return i + (uint32_t)__ffs((int)other) - 1;
     }
 }
+/* Windows of 32 records, a warp for each. Records are fewer than 2^31, so numbers of them have 32
+   bits here: registers decide how many warps there are. */
+#define NEO__BAGS_WINDOWS(window, job)                                                             \
+    for (int window = (int)((blockIdx.x * blockDim.x + threadIdx.x) / 32);                         \
+         window < (int)(((job).sorted.records + 31) / 32);                                         \
+         window += (int)(gridDim.x * blockDim.x / 32))
 /* Runs of one record, and of any number. */
 struct neo__bags_count {
     int single, all;
@@ -5612,10 +5673,10 @@ struct neo__bags_count {
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
    list, as make(run): first those of one record, then the others. Returns how many they are. */
 template <class K, class T, class Mine, class Make>
-NEO__GPU neo__bags_count neo__bags_window(const neo__bags_job &j, int64_t window, T *list,
-                                          Mine mine, Make make) {
+NEO__GPU neo__bags_count neo__bags_window(const neo__bags_job &j, int window, T *list, Mine mine,
+                                          Make make) {
     const int lane = threadIdx.x % 32;
-    const int64_t i = window * 32 + lane, records = j.sorted.records;
+    const int64_t i = (int64_t)window * 32 + lane, records = j.sorted.records;
     neo__bags_run run;
     const bool starts = neo__bags_starts<K>(j, i);
     const bool dropped = i < records && (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count;
@@ -5623,7 +5684,7 @@ NEO__GPU neo__bags_count neo__bags_window(const neo__bags_job &j, int64_t window
     const unsigned changes = __ballot_sync(0xFFFFFFFFu, starts || dropped || i >= records);
     const unsigned others = changes & ~(0xFFFFFFFFu >> (31 - lane)); /* behind this record */
     if (take) {
-        const int64_t next = window * 32 + 32;
+        const int64_t next = (int64_t)window * 32 + 32;
         run = neo__bags_run_at<K>(j, i);
         if (others) run.end = (uint32_t)(window * 32 + __ffs((int)others) - 1);
         else if (next < records && neo__bags_key<K>(j, next) != neo__bags_key<K>(j, i))
@@ -5641,7 +5702,7 @@ NEO__GPU neo__bags_count neo__bags_window(const neo__bags_job &j, int64_t window
 /* W columns from col on of a row's sum, which goes to where it is kept if it is. */
 template <class K, int W>
 NEO__GPU neo__floats<W> neo__bags_row_sum(const neo__bags_job &job, const neo__job_table &t,
-                                          const neo__bags_run &run, int64_t end, int64_t col) {
+                                          const neo__bags_run &run, uint32_t end, int64_t col) {
     const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 1u;
     float *to = job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim + col;
     neo__floats<W> old = {}, s = {};
@@ -5687,7 +5748,7 @@ template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job j
 }
 template <class K, int W>
 NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table &t, uint32_t part) {
-    const int64_t i = job.sorted.parts[1 + part];
+    const uint32_t i = job.sorted.parts[1 + part];
     for (int64_t col = threadIdx.x % 32 * W; col < t.store.dim; col += 32 * W) {
         neo__cuda_parts<W> tree;
         neo__bags_sum<K, W> sum = {tree, {}, ((const K *)job.sorted.keys[1])[i]};
@@ -5722,8 +5783,7 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_fours(const neo__bags_job &job, const 
     return neo__bags_lanes(t, job.tensor.aligned);
 }
 /* Most tables: the step is row-wise Adagrad or SGD and nothing else. Their rows take fewer
-   registers than those of any rule, which leaves room for more warps, and are loaded a row
-   ahead. */
+   registers than those of any rule, which leaves room for rows that are loaded ahead. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_is_plain(const neo__bags_job &job,
                                                    const neo__job_table &t,
                                                    const neo__job_rule &rule) {
@@ -5890,7 +5950,7 @@ NEO__GPU void neo__bags_update_row(const neo__bags_job &job, const neo__bags_run
         if (t.state_dim[k] == 1) one[k] = *state[k];
         if (t.store.dtype == NEO_I8) scale[k] = t.store.scale[2 * run.row + k];
     }
-    const int64_t end = neo__bags_end<K, LANES>(job, run.begin, run.end, mask);
+    const uint32_t end = neo__bags_end<K, LANES>(job, run.begin, run.end, mask);
     row.fours([&](int i, int64_t col) {
         lane::put(g + i, neo__bags_row_sum<K, 4>(job, t, run, end, col));
     });
@@ -5977,8 +6037,8 @@ NEO__GPU void neo__bags_plain_step(const neo__bags_job &job, const neo__bags_pla
     row.write(dtype, p.row, p.scale, p.number, rule, w);
 }
 template <class K, neo_dtype T, int LANES, int CHUNKS>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 2 : 3)
-    neo__bags_plain_kernel(const neo__bags_job job) {
+NEO__BAGS_KERNEL neo__bags_plain_kernel(const neo__bags_job job) {
+    enum { AHEAD = NEO__BAGS_ROWS_AHEAD / CHUNKS };
     if (job.stop && *job.stop) return;
     __shared__ neo__bags_plain lists[NEO__BAGS_WARPS][32];
     neo__bags_plain *list = lists[threadIdx.x / 32];
@@ -5988,7 +6048,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 2 : 3)
         return lane{job.fixed.tables[list[r].table].store.dim, (int)threadIdx.x % LANES,
                     neo__bags_mask<LANES>()};
     };
-    NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
+    NEO__BAGS_WINDOWS(window, job) {
         const neo__bags_count count = neo__bags_window<K>(
             job, window, list,
             [&job](int table) {
@@ -5996,14 +6056,17 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 2 : 3)
                        NEO__BAGS_PLAIN(T) + LANES * CHUNKS;
             },
             [&job](const neo__bags_run &run) { return neo__bags_plain_of(job, run); });
-        neo__bags_ahead<T, LANES, CHUNKS> now = {}, next = {};
-        int r = group;
-        if (r < count.single) next.fetch(lanes_of(r), list[r]);
-        for (; r < count.single; r += groups) {
+        neo__bags_ahead<T, LANES, CHUNKS> now = {}, next[AHEAD] = {};
+        NEO__UNROLL for (int a = 0, r = group; a < AHEAD && r < count.single; a++, r += groups)
+            next[a].fetch(lanes_of(r), list[r]);
+        for (int first = group; first < count.single; first += AHEAD * groups)
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+            const int r = first + a * groups, later = r + AHEAD * groups;
+            if (r >= count.single) break;
             const lane row = lanes_of(r);
             typename lane::numbers g = {};
-            now = next;
-            if (r + groups < count.single) next.fetch(lanes_of(r + groups), list[r + groups]);
+            now = next[a];
+            if (later < count.single) next[a].fetch(lanes_of(later), list[later]);
             row.fours([&](int i, int64_t) {
                 neo__floats<4> s = {};
                 neo__cuda_plus<4>(s, list[r].weight,
@@ -6013,16 +6076,15 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 2 : 3)
             });
             neo__bags_plain_step<T>(job, list[r], row, now, g);
         }
-        for (r = count.single + group; r < count.all; r += groups) {
+        for (int r = count.single + group; r < count.all; r += groups) {
             const neo__bags_plain &p = list[r];
             const lane row = lanes_of(r);
             typename lane::numbers g = {};
             now.fetch(row, p);
-            const int64_t end = neo__bags_end<K, LANES>(job, p.begin, p.end, row.mask);
+            const uint32_t end = neo__bags_end<K, LANES>(job, p.begin, p.end, row.mask);
             const float *from = neo__bags_grads(job, job.fixed.tables[p.table]);
             row.fours([&](int i, int64_t col) {
-                lane::put(g + i, neo__bags_merge<K, 4, NEO__BAGS_FEW_AHEAD>(
-                                     job, from, p.begin, end, col, {}));
+                lane::put(g + i, neo__bags_merge<K, 4>(job, from, p.begin, end, col, {}));
             });
             neo__bags_plain_step<T>(job, p, row, now, g);
         }
@@ -6037,7 +6099,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 1 : 2)
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int group = threadIdx.x % 32 / LANES;
     const unsigned mask = neo__bags_mask<LANES>();
-    NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
+    NEO__BAGS_WINDOWS(window, job) {
         const int count = neo__bags_window<K>(
             job, window, list,
             [&job](int table) {
@@ -6091,7 +6153,7 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
     float *g = neo__bags_step_room(j, shared, vectors, vector);
-    NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
+    NEO__BAGS_WINDOWS(window, j) {
         const int count = neo__bags_window<K>(
             j, window, list,
             [&j](int table) {
@@ -6100,7 +6162,7 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
             [](const neo__bags_run &run) { return run; }).all;
         for (int r = vector % 2; r < count; r += 2) {
             const neo__job_table &t = j.fixed.tables[list[r].table];
-            const int64_t end =
+            const uint32_t end =
                 neo__bags_end<K, 16>(j, list[r].begin, list[r].end, neo__mask_warp());
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
                 const float sum = neo__bags_row_sum<K, 1>(j, t, list[r], end, col).v[0];
@@ -6196,7 +6258,7 @@ static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j)
 
 /* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts.
    16 lanes a row. */
-static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bags_job job) {
+static __global__ void __launch_bounds__(32, 8) neo__bags_cut_kernel(const neo__bags_job job) {
     const int lane = threadIdx.x % 16, vector = (int)blockIdx.x * 2 + threadIdx.x / 16;
     const unsigned mask = neo__mask_warp();
     const int64_t room = neo__bag_room(job.fixed.max_dim);

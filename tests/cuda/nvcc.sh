@@ -44,7 +44,7 @@ if have "$NVCC"; then
         -I. -c -o "$W/alone.o" "$W/alone.cu"
     # kernels: a line for each: its name, registers, bytes spilled, bytes of shared memory.
     awk '/Compiling entry function/ { split($0, name, "\047"); kernel = name[2] }
-        /spill stores/ { spilled = $5 }
+        /spill stores/ { spilled = $5 + $9 }
         kernel && /Used [0-9]+ registers/ {
             match($0, /Used [0-9]+/); used = substr($0, RSTART + 5, RLENGTH - 5)
             smem = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART) + 0 : 0
@@ -59,26 +59,26 @@ if have "$NVCC"; then
     else
         fail "the update of rows declares $most bytes of shared memory beside 8 x $floats, of 49152"
     fi
-    # Registers by families of kernels; the first that fits a name is its limit. These may spill:
-    # cut_kernel (calls of functions save registers, and nobody waits for it), updates of rows (some
-    # words, read again once in a window of 32 records), attention of f32 and exact products by
-    # tiles of 128 x 128 (some words).
-    spills='cub|cut_kernel|update_kernel|plain_kernel|attention_(back_)?kernel'
-    spills="$spills|gemm_kernel.*Li128ELi128E"
-    over=$(awk -v limits='cub=255 part_sums=255 update_kernelI[jm]Li32ELi[248]=255 attention=255
-            interact=168 .=128' \
-        -v spills="$spills" '
+    # Registers by families of kernels: the first that fits a name is its limit, which is what the
+    # warps leave room for that its part of neo_cuda.cuh counts on. None may spill.
+    over=$(awk -v limits='cub=128 part_sums=255 update_kernelI[jm]Li32ELi8=255
+            update_kernelI[jm]Li32ELi4=216 update_kernelI[jm]Li32ELi2=168
+            attention_kernelILi1E=80 attention_back_kernelILi1E=128
+            attention_mma_back_kernelILi(32|64)ELb0=168 attention_mma_kernelILi(32|64)E=128
+            attention_kernel=128 attention_back=224 attention=255 interact_kernel=168
+            bags_(pool|plain|update|step)_kernel=128 (gemm|narrow|columns|norm|sample)_kernel=128
+            cut_kernel=128 .=80' '
         BEGIN { n = split(limits, limit, /[ \n]+/) }
         {
             for (i = 1; i < n; i++) { split(limit[i], rule, "="); if ($1 ~ rule[1]) break }
             split(limit[i], rule, "=")
             if ($2 > rule[2]) print $1 ": " $2 " registers, more than " rule[2]
-            if ($3 > 0 && $1 !~ spills) print $1 ": " $3 " bytes are spilled"
+            if ($3 > 0) print $1 ": " $3 " bytes are spilled"
         }' "$W/kernels")
     if [ -s "$W/kernels" ] && [ -z "$over" ]; then pass; else fail "kernels:" && echo "$over"; fi
-    ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=4 \
-        'ELi32EEv13neo__bags_jobi=8' bags_update_kernel=8 bags_plain_kernel=4 bags_part_sums=32 \
-        >"$W/loads" 2>&1
+    ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=8x16 \
+        bags_update_kernel=8x16 bags_plain_kernel=8x16 bags_step_kernel=8 bags_part_sums=32x16 \
+        embedding_back_kernelILi4E=8x16 >"$W/loads" 2>&1
     case $? in
     0) pass ;;
     77 | 127) skip "loads in flight: $(cat "$W/loads")" ;;
