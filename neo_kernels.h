@@ -3236,10 +3236,9 @@ NEO__KERNEL_INLINE uint32_t NEO__FN(bag_eights)(const neo__bag_lookup *lookup,
                                                 int count) {
     const int64_t *offsets = lookup->offsets, from = offsets[some->b];
     const int32_t *slot = some->slot, first = (int32_t)((bag - some->b) * some->apart);
-    uint32_t eights = 0;
-    if (NEO__ONE_WIDTH || count == 1 || offsets[bag + 1] - offsets[bag] > 2 * count)
-        return (1u << count) - 1;
-    for (int64_t i = offsets[bag] - from; i < offsets[bag + 1] - from; i++)
+    int all = NEO__ONE_WIDTH || count == 1 || offsets[bag + 1] - offsets[bag] > 2 * count;
+    uint32_t eights = all ? (1u << count) - 1 : 0;
+    for (int64_t i = offsets[bag] - from; !all && i < offsets[bag + 1] - from; i++)
         eights |= 1u << (uint32_t)(slot[i] - first) / 8;
     return eights;
 }
@@ -3338,12 +3337,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
 #endif
 #undef NEO__ANY_ROWS
         }
-        if (NEO__ONE_WIDTH || slots > 8 || lookup->buckets == 1 || left < stride) {
-            for (int64_t bag = b; bag < b_end; bag++, p += room)
-                NEO__FN(bag_end)(lookup, p, some, bag, col, left, &tree, groups);
-            continue;
-        }
-        for (int64_t bag = b; bag < b_end; bag++, p += room, to += out_stride) {
+        int other = NEO__ONE_WIDTH || slots > 8 || lookup->buckets == 1 || left < stride;
+        for (int64_t bag = b; other && bag < b_end; bag++, p += room)
+            NEO__FN(bag_end)(lookup, p, some, bag, col, left, &tree, groups);
+        for (int64_t bag = b; !other && bag < b_end; bag++, p += room, to += out_stride) {
             NEO__VF s[8];
             NEO__EACH(v, count)
             s[v] = NEO__FN(sum_eight)(p + v * NEO__W, stride) + NEO__SET(0.0f);
