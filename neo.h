@@ -3248,7 +3248,7 @@ typedef struct neo__bag_lookup {
     int is_i32;
     const float *weights; /* or NULL */
     const int64_t *offsets;
-    int64_t bags, ahead; /* ahead: of neo__bags_ahead */
+    int64_t bags, ahead; /* ahead: of neo__bags_fetch_ahead */
     float *out;          /* of the first bag; NEO_POOL_NONE: of the first id */
     int64_t out_stride;
     const float *dout; /* of weight_grad, with out_stride */
@@ -3279,7 +3279,7 @@ NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
    cache; twice as many where bags are long, as few branches then end what the processor looks
    ahead. They go to the second level, which has more lines on their way at a time than the first:
    many more are then fetched per second. */
-NEO__UNUSED static int64_t neo__bags_ahead(const neo__bag_lookup *a) {
+NEO__UNUSED static int64_t neo__bags_fetch_ahead(const neo__bag_lookup *a) {
     const int64_t bytes = a->store->row_bytes, ids = a->offsets[a->bags] - a->offsets[0];
     const int64_t rows = bytes <= 64 ? 48 : bytes <= 128 ? 32 : bytes <= 256 ? 24
                          : bytes <= 512 ? 16 : 8;
@@ -14017,7 +14017,7 @@ static neo__bag_lookup neo__bags_lookup(const neo_bags *bags, int64_t f, int64_t
     lookup.bucket_shift =
         (double)table->first_row + ((double)table->buckets - 0.5) / (double)table->buckets;
     lookup.bucket_scale = (double)table->buckets / (double)table->bucket_rows;
-    lookup.ahead = neo__bags_ahead(&lookup);
+    lookup.ahead = neo__bags_fetch_ahead(&lookup);
     if (end == feature->job.bags && f + 1 < bags->sizes.features && feature[1].bad == 0) {
         lookup.next_store = &bags->tables[feature[1].job.table].job.store;
         lookup.next_id = feature[1].first_id;

@@ -311,8 +311,8 @@ NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank);
    of two units, bottom and top, in proportion to their flops, and reduced in two calls.
      plain      ids + lookup + forward + 3 (bottom + top) + backward + update + reduce
      pipelined  exchanges and reductions run beside computation: a neo_timeline of the two units.
-   A search compares drafts by estimates from the slowest ranks; of large models it makes several
-   plans and keeps that whose step is the shortest. */
+   A search compares drafts by estimates from the slowest ranks; of large models whose ranks are not
+   even it makes several plans and keeps that whose step is the shortest. */
 typedef struct neo_plan_step {
     double ids, lookup, forward, backward, update; /* with latencies */
     double bottom, top;                            /* forward */
@@ -5156,25 +5156,29 @@ static int neo__plan_search_repair(neo__plan_search *s) {
    placement given to all tables; then single tables try other options, as long as that helps, and
    groups of the busiest place other places, though that alone be worse. The best draft always fits
    the cap. What a step takes is estimated (neo__plan_step_make), within some percent of what ranks
-   take that play it; large models are searched by several estimates, and their steps are played.
+   take that play it; large models that it leaves uneven are searched by several estimates, and
+   their steps are played.
    ------------------------------------------------------------------------ */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
     NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
-    NEO__PLAN_FINAL_WORK = 40000000,  /* to improve the result */
+    NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result; of a large model ten times that */
     NEO__PLAN_KICK_WORK = 2000,       /* to improve what a move has made worse */
     NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
     NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank; */
     NEO__PLAN_ROUNDS = 4,                /* or more, if all options can be tried so many times */
     NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* cost of the change itself, for each rank */
     NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
-    NEO__PLAN_LARGE = 100000,            /* tables x ranks whose budget is met by few runs */
+    NEO__PLAN_MANY = 10000,              /* tables x ranks that are searched in every way */
+    NEO__PLAN_LARGE = 100000,            /* tables x ranks: fewer runs meet a budget */
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
 enum { NEO__ANY = -1 }; /* placement */
 static const double NEO__NO_BOUND = DBL_MAX;
+/* The most that the busiest rank's load may be over the mean before other ways are tried. */
+static const double NEO__PLAN_EVEN = 1.05;
 /* Weight of the busiest rank's load in the value at first; see neo__plan_way. */
 static const double NEO__PLAN_LEVEL_START = 0.5;
 /* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
@@ -5468,13 +5472,13 @@ static int neo__plan_search_run(neo__plan_search *search, double cap) {
         (void)neo__plan_search_judge(search, NEO__PLAN_START_WORK);
     if (search->best_value < 0.0) return 0;
     neo__plan_search_refine(search);
-    const int small = (int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL;
-    if (small) neo__plan_search_all(search);
+    const int64_t size = (int64_t)search->tables * search->ranks;
+    if (size <= NEO__PLAN_SMALL) neo__plan_search_all(search);
     search->level = search->way->last;
     search->best_value = -1.0;
     neo__plan_search_restore(search, -1);
-    (void)neo__plan_search_judge(search, NEO__PLAN_FINAL_WORK);
-    if (!small) neo__plan_search_kicks(search);
+    (void)neo__plan_search_judge(search, (size > NEO__PLAN_LARGE ? 10 : 1) * NEO__PLAN_FINAL_WORK);
+    if (size > NEO__PLAN_SMALL) neo__plan_search_kicks(search);
     return 1;
 }
 /* search->best becomes the plan's pieces. */
@@ -5698,10 +5702,11 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     neo__plan_search_lean_back(search);
     return neo__plan_search_build(search);
 }
-/* Large models are searched in every way: the draft whose step, played, is the shortest is built,
-   or one whose ranks are so much more even that it is not longer by a tenth of that. */
+/* Large models whose ranks the first way leaves uneven are searched in every way: the draft whose
+   step, played, is the shortest is built, or one whose ranks are so much more even that it is not
+   longer by a tenth of that. */
 static neo_status neo__plan_search_ways(neo__plan_search *search, int64_t budget) {
-    const int small = (int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL,
+    const int small = (int64_t)search->tables * search->ranks <= NEO__PLAN_MANY,
               ways = small ? 1 : (int)(sizeof NEO__PLAN_WAYS / sizeof *NEO__PLAN_WAYS);
     const neo_plan_step *step = &search->plan->step;
     double least = DBL_MAX;
@@ -5712,9 +5717,11 @@ static neo_status neo__plan_search_ways(neo__plan_search *search, int64_t budget
         NEO__TRY(neo__plan_predict_step(search->plan));
         const double seconds = (search->plan->desc.pipeline ? step->pipelined : step->plain) *
                                (0.9 + 0.1 * step->balance);
-        if (seconds >= least) continue;
-        least = seconds;
-        neo__plan_search_copy(search, &search->shortest, &search->best);
+        if (seconds < least) {
+            least = seconds;
+            neo__plan_search_copy(search, &search->shortest, &search->best);
+        }
+        if (i == 0 && step->balance <= NEO__PLAN_EVEN) break;
     }
     neo__plan_search_copy(search, &search->best, &search->shortest);
     return neo__plan_search_build(search);

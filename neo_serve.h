@@ -417,7 +417,7 @@ static void neo__frozen_look(const neo_ctx *ctx, const neo_frozen *table, const 
     a.buckets = table->row_buckets > 1 ? table->row_buckets : 1;
     a.bucket_shift = ((double)a.buckets - 0.5) / (double)a.buckets;
     a.bucket_scale = (double)a.buckets / (double)a.bucket_rows;
-    a.ahead = neo__bags_ahead(&a);
+    a.ahead = neo__bags_fetch_ahead(&a);
     if (neo__bags_are_plain(&a)) ctx->bag->pool(&a);
     else ctx->bag->pool_any(&a);
 }

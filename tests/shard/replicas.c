@@ -299,8 +299,8 @@ static void seconds_are_those_of_groups(void) {
     }
     CHECK(step[1].forward < 0.5 * step[0].forward && step[1].backward < 0.5 * step[0].backward);
     CHECK(step[1].backward + step[1].update > step[0].backward + step[0].update);
-    CHECK_NEAR(step[2].forward, step[1].forward, 1e-9 * step[1].forward);
-    CHECK_NEAR(step[2].backward, step[2].forward, 1e-9 * step[2].forward);
+    CHECK_NEAR(step[2].forward, step[1].forward, 0.02 * step[1].forward); /* as ranks meet */
+    CHECK_NEAR(step[2].backward, step[2].forward, 0.02 * step[2].forward);
     CHECK(step[1].update > 3 * step[2].update && step[2].ids < step[1].ids);
     CHECK(step[1].most_bytes > step[2].most_bytes); /* rows of all samples */
     end(&r, ctx);
