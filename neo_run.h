@@ -2533,6 +2533,7 @@ struct neo_events {
     neo_ctx *ctx;
     neo__live live;
     neo__file file;
+    char path[NEO__PATH_BYTES]; /* of the file, for its messages */
     double began; /* seconds since 1970 */
     int64_t began_ns;
     neo__pb value, summary, event; /* of the record being made */
@@ -2588,14 +2589,13 @@ NEO_API neo_status neo_events_open(neo_ctx *ctx, const char *dir, neo_events **o
     events->ctx = ctx;
     events->began = (double)time(NULL);
     events->began_ns = neo_time_ns();
-    char path[NEO__PATH_BYTES];
     neo_status status = NEO_OK;
     const int length =
-        snprintf(path, sizeof path, "%s/events.out.tfevents.%010.0f.neo.%09d", dir, events->began,
-                 (int)(events->began_ns % 1000000000)); /* a name of its own */
-    if (length <= 0 || length >= (int)sizeof path)
+        snprintf(events->path, sizeof events->path, "%s/events.out.tfevents.%010.0f.neo.%09d", dir,
+                 events->began, (int)(events->began_ns % 1000000000)); /* a name of its own */
+    if (length <= 0 || length >= (int)sizeof events->path)
         status = neo_fail(NEO_ERR_ARG, "neo_events_open: the path is too long");
-    if (status == NEO_OK) status = neo__file_open(&events->file, path, NEO__FILE_CREATE);
+    if (status == NEO_OK) status = neo__file_open(&events->file, events->path, NEO__FILE_CREATE);
     if (status == NEO_OK) {
         neo__live_begin(ctx, &events->live, "events", dir);
         neo__pb_text(neo__events_begin(events, 0), 3, "brain.Event:2");

@@ -3,9 +3,12 @@
    Progress: the text is collected and looked at: one line that never grows over its columns on a
    terminal, whole lines elsewhere. JSON lines: exact text of lines, escapes, numbers that read
    back, a full disk (/dev/full). Histograms: every number is in the bucket whose limits hold it,
-   and those of parts add up. TensorBoard's events: refusals; tests/programs/board.sh reads them. */
+   and those of parts add up. TensorBoard's events: refusals, a full disk;
+   tests/programs/board.sh reads them. */
 #include "neo_run.h"
 #include "test.h"
+#include <signal.h>
+#include <sys/resource.h>
 
 static char text[1 << 16];
 static int writes;
@@ -299,6 +302,19 @@ static void histograms(void) {
         CHECK_INT(all.bucket[k], part[0].bucket[k] + part[1].bucket[k]);
     CHECK_INT(all.non_finite, 2);
 }
+/* From here on a write that ends behind so many bytes of a file fails. */
+static void files_end_at(rlim_t bytes) {
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+/* Writes over what calls have left below this function's frame. */
+static void fill_stack(void) {
+    volatile char room[1 << 15];
+    for (size_t i = 0; i < sizeof room; i++) room[i] = 'z';
+}
 static void events(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     neo_events *e = NULL;
@@ -318,6 +334,10 @@ static void events(void) {
     CHECK_ERR(neo_events_histogram(e, tag, 1, &h), NEO_ERR_CAPACITY, "was not written");
     CHECK_ERR(neo_events_histogram(e, "x", 1, NULL), NEO_ERR_ARG, "is NULL");
     CHECK_OK(neo_events_scalar(e, "x", 2, 1));
+    fill_stack(); /* the path of the message is not there */
+    files_end_at(20);
+    CHECK_ERR(neo_events_scalar(e, "x", 3, 1), NEO_ERR_IO, folder);
+    files_end_at(RLIM_INFINITY);
     CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
     neo_events_close(e);
     neo_events_close(NULL);
