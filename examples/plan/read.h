@@ -410,7 +410,11 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
         if (!strchr(s.text, '\n') && !feof(f)) fail_at(&s, "the line is too long", "");
         if (s.line == 1 && strncmp(s.text, "\xEF\xBB\xBF", 3) == 0) /* a mark of UTF-8 */
             memmove(s.text, s.text + 3, strlen(s.text) - 2);
-        s.text[strcspn(s.text, "#\r\n")] = 0;
+        s.text[strcspn(s.text, "#\n")] = 0;
+        size_t end = strcspn(s.text, "\r");
+        if (s.text[end] && s.text[end + 1])
+            fail_at(&s, "holds \\r inside: if that alone ends lines, use tr '\\r' '\\n'", "");
+        s.text[end] = 0;
         split(&s);
         if (!s.words) continue;
         int most = line(j, &s);
@@ -418,7 +422,7 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
         if (!most) fail_at(&s, text, s.word[0]);
         if (s.words > most) fail_at(&s, "more than belongs on the line:", s.word[most]);
     }
-    if (ferror(f)) fail_at(&s, "cannot read on", "");
+    if (ferror(f)) fail_at(&s, strerror(errno), "");
     fclose(f);
 }
 

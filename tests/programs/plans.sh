@@ -117,6 +117,8 @@ refuse "a word" 'batch 100\ncable a 100x16 2\n' "$good_cluster" \
     "bad.model:2: nothing that a model has: 'cable'"
 units='(K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB)'
 refuse "UTF-16" '\377\376b\000a\000' "$good_cluster" "bad.model:1: is UTF-16: iconv"
+refuse "lines that end with a carriage return alone" 'batch 100\rtable a 100x16 2\r' \
+    "$good_cluster" "bad.model:1: holds \\r inside: if that alone ends lines, use tr"
 refuse "half a sample" 'batch 1.5\n' "$good_cluster" "bad.model:1: not a whole number: '1.5'"
 refuse "half a rank" "$good_model" 'ranks 2.5 1\n' "bad.cluster:1: not a whole number: '2.5'"
 refuse "a word behind a mark of UTF-8" '\357\273\277batch 100\ncable a\n' "$good_cluster" \
