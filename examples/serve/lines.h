@@ -26,6 +26,8 @@ static int answer_lines(void) {
             char *stop = memchr(text + used, '\n', size - used);
             if (!stop) break;
             size_t bytes = (size_t)(stop - text) - used;
+            if (!number && bytes > 2 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) /* of UTF-8 */
+                used += 3, bytes -= 3;
             if (neo_scratch_count(v->scratch[0]) == o.batch) bad |= print_predictions(&w, v);
             number++;
             neo_status status = neo_scratch_add_line(v->scratch[0], text + used, bytes);

@@ -54,6 +54,8 @@ same "--lines: an empty line for a bad one" "$(tr '\n' '|' <"$W/lines")" "|$(sed
 if grep -q '^serve: line 1: .* (if it names the columns: leave it out)' "$W/err"; then pass; else
     fail "--lines: $(cat "$W/err")"
 fi
+(printf '\357\273\277'; sed -n 2p "$W/test") | "$B/serve" --model "$W/a" --lines >"$W/lines" 2>&1
+same "--lines: behind a mark of UTF-8" "$(cat "$W/lines")" "$(sed -n 2p "$W/a.out")"
 same "--lines: a line without an end" "$(head -c 70000 /dev/zero | tr '\0' x |
     "$B/serve" --model "$W/a" --lines 2>&1)" "serve: line 1: over 65536 bytes"
 
