@@ -7,6 +7,7 @@
 
    Python opens the file by safetensors.torch.load_file; build/serve takes the checkpoint itself. */
 #include "neo_state.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,9 @@ int main(int argc, char **argv) {
             desc.step = strtoll(argv[++i], &end, 10), bad = *end || desc.step < 1;
         else bad = 1;
     }
+#if defined(SIGXFSZ)
+    signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f: an error of its write, that names it */
+#endif
     if (bad) {
         fprintf(stderr, "usage: %s DIRECTORY FILE.safetensors [--state] [--step N]\n", argv[0]);
         return 2;

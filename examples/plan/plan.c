@@ -12,6 +12,7 @@
 #include "timeline.h"
 #include "risk.h"
 #include "links.h"
+#include <signal.h>
 
 /* ---- a generated set as a model file ---- */
 static int print_set(const char *name) {
@@ -393,6 +394,9 @@ static int run_sets(neo_ctx *ctx, const command *c) {
 
 int main(int argc, char **argv) {
     static command c; /* zeros */
+#if defined(SIGXFSZ)
+    signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f: an error of its write, that names it */
+#endif
     int refused = parse(argc, argv, &c);
     if (refused) return refused;
     if (c.given[OPT_HELP]) return printf("%s", HELP), check_stdout();

@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "device.h"
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 
@@ -271,6 +272,9 @@ static neo_status cli_run(cli_rank *me, neo_status (*body)(void *run),
 static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
     if (parsed != NEO_OK) snprintf(job->refused, sizeof job->refused, "%s", neo_last_error());
     if (job->refused[0] || job->help) job->comm = (neo_comm_desc){.ranks = 1}; /* enough to print */
+#if defined(SIGXFSZ)
+    signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f: an error of its write, that names it */
+#endif
     if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK)
         return job->stopped ? 128 + job->stopped : 0;
     if (!job->told) fprintf(stderr, "%s: %s\n", job->program->name, neo_last_error());

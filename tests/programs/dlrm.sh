@@ -1218,7 +1218,6 @@ refused "weights that are a folder" "$W" $model --load "$W" --eval
 first=$(digest $model --repro-shards 8 --checkpoint "$W/full")
 if [ -n "$first" ]; then
     (
-        trap '' XFSZ
         ulimit -f 20
         $D $model --epochs 2 --repro-shards 8 --checkpoint "$W/full" --resume --every 20 >"$W/out" \
             2>"$W/err"
