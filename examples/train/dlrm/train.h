@@ -406,6 +406,7 @@ static neo_status train(run *r) {
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
     TRY(cli_digests_begin(&r->me, &o->saves, r->m.state, r->step));
+    if (r->m.tier) r->tier = neo_tier_get_stats(r->m.tier), r->tier_step = r->step;
     r->best.at = -1;
     if (r->step > 0 && o->valid && o->saves.dir) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],
