@@ -3277,7 +3277,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_end)(const neo__bag_lookup *lookup, float *sum,
     const int64_t length = lookup->offsets[bag + 1] - lookup->offsets[bag], slots = some->slots;
     const int eights = (int)(slots / 8), more = (groups & (groups - 1)) != 0;
     float *to = lookup->out + bag * lookup->out_stride + col, *from = sum;
-    if (lookup->buckets > 1)
+    if (lookup->buckets > 1 && length > 0)
         NEO__FN(sum_eights)(sum, eights, NEO__FN(bag_eights)(lookup, some, bag, eights),
                             tree->stride);
     if (tree->depth || more) {
@@ -3409,7 +3409,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
                 offsets[end + 1] - offsets[b] > NEO__POOL_CHAINED)
                 break;
         const int64_t some_ids = offsets[end] - offsets[b];
-        chained = end > b && (end == last || some_ids > NEO__POOL_CHAINED / 2);
+        chained = end > b && (end == last || end - b >= 16 || some_ids > NEO__POOL_CHAINED / 2);
         some.chained = chained, some.apart = chained ? 0 : some.slots + 1;
         if (!chained) end = b + 1;
 #endif
