@@ -1277,9 +1277,9 @@ static void neo__shard_copy_ids(const neo__shard_map *m, const neo__buffer to[2]
 }
 static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t count) {
     const int there = s->map->device_ids;
-    const size_t n = (size_t)count;
-    NEO__TRY(neo__shard_grow(s, &b[0], n * neo_dtype_size(s->map->id_dtype), there));
-    return s->map->weighted ? neo__shard_grow(s, &b[1], n * sizeof(float), there) : NEO_OK;
+    const size_t n = (size_t)count; /* weights first: room for ids is room for weights, too */
+    if (s->map->weighted) NEO__TRY(neo__shard_grow(s, &b[1], n * sizeof(float), there));
+    return neo__shard_grow(s, &b[0], n * neo_dtype_size(s->map->id_dtype), there);
 }
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
