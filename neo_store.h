@@ -77,8 +77,8 @@ extern "C" {
    message. Go on from a checkpoint, with another neo_bags. So it is when a device fails.
    ------------------------------------------------------------------------ */
 typedef struct neo_tier_desc {
-    const char *path;     /* required: of the file, which is locked, emptied if a tier left it, and
-                             removed at the end. Each rank has one of its own. NULL, on a context
+    const char *path;     /* required: of the file, no link, which is locked, emptied if a tier left
+                             it, and removed at the end. Each rank has its own. NULL, on a context
                              with a device alone: rows lie in host memory */
     int64_t memory_bytes; /* required; on a context with a device, of its memory */
     neo_evict evict;      /* not NEO_EVICT_AGE */
@@ -329,8 +329,11 @@ static neo_status neo__tier_open(neo__tier *tier) {
     struct stat info;
     int fd;
     do {
-        fd = open(tier->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        fd = open(tier->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     } while (fd < 0 && errno == EINTR);
+    NEO__CHECK(fd >= 0 || errno != ELOOP, NEO_ERR_IO,
+               "%s: a symbolic link: give the path of the file itself, which is removed at the end",
+               tier->path);
     if (fd < 0) return neo__file_fail(tier->path, "open for writing");
     tier->file.fd = fd;
     neo_status status = NEO_OK;

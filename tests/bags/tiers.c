@@ -1042,6 +1042,15 @@ static void refused(void) {
     m.desc.tier = other;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_NOT_FOUND, "none/rows.tier");
     neo_tier_destroy(other);
+#if !defined(_WIN32)
+    bad.path = at("link.tier");
+    CHECK_INT(symlink("other.tier", bad.path), 0);
+    REQUIRE_OK(neo_tier_create(ctx, &bad, &other));
+    m.desc.tier = other;
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_IO, "link.tier: a symbolic link");
+    neo_tier_destroy(other);
+    CHECK_INT(unlink(bad.path), 0); /* is still there */
+#endif
     /* somebody's file stays as it is; one that a killed run left is taken */
     const char *const had[] = {"p", "precious, and longer than the mark", "neo tier"};
     for (int i = 0; i < 3; i++) {

@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 17361 0 1 15 ;;
     neo_kernels.h) echo 4909 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
-    neo_store.h) echo 2366 0 0 0 ;;
+    neo_store.h) echo 2369 0 0 0 ;;
     neo_state.h) echo 5172 0 0 0 ;;
     neo_data.h) echo 8058 0 0 0 ;;
     neo_serve.h) echo 3029 0 0 0 ;;
