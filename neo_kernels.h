@@ -2985,8 +2985,8 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64
    turn. Where a row stands is the rows before its part, at each level of the tree, and before it in
    its bucket; which levels cost a few operations for a vector of bags, without a branch.
 
-   A row of four lines and more takes passes over its columns: fewer lines of a row on their way
-   from memory at a time, so those of more rows, are read faster. */
+   A wide row takes passes over its columns: fewer lines of a row on their way from memory at a
+   time, so those of more rows, are read faster. */
 #if NEO__PASS != NEO__PASS_WARP
 /* ONE_WIDTH: the same sums in less code, where size counts, or vectors of one number gain nothing
    from the other widths. */
@@ -3307,7 +3307,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
     neo__part_tree tree;
     tree.sum = part, tree.stride = stride, tree.n = stride, tree.depth = 0;
 #if !NEO__ONE_WIDTH
-    if (some->chained) {
+    if (NEO__W * count <= 64 && some->chained) {
         if (dtype == NEO_F32) NEO__FN(bag_chains)(lookup, NEO_F32, some, col, left, count);
         else if (dtype == NEO_F16) NEO__FN(bag_chains)(lookup, NEO_F16, some, col, left, count);
         else if (dtype == NEO_BF16) NEO__FN(bag_chains)(lookup, NEO_BF16, some, col, left, count);
@@ -3330,7 +3330,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
 #if NEO__ONE_WIDTH
             NEO__ANY_ROWS(dtype);
 #else
-            if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
+            if (NEO__W * count > 64) NEO__ANY_ROWS(NEO_I8);
+            else if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
             else if (dtype == NEO_F16) NEO__ANY_ROWS(NEO_F16);
             else if (dtype == NEO_BF16) NEO__ANY_ROWS(NEO_BF16);
             else NEO__ANY_ROWS(NEO_I8);
@@ -3356,9 +3357,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
                                               float *sum, int64_t col) {                           \
         NEO__FN(bag_any)(a, some, sum, col, (N)*NEO__W, N);                                        \
     }
-#if NEO__W < 16
 NEO__BAG_ANY(8)
-#endif
 NEO__BAG_ANY(4)
 NEO__BAG_ANY(2)
 NEO__BAG_ANY(1)
@@ -3371,12 +3370,14 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, neo__bag_so
 /* Bags [b, last), columns from first_col on. */
 NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_t b, int64_t last,
                                            int64_t first_col) {
-    enum { WIDTH = NEO__ONE_WIDTH ? 1 : NEO__W < 16 ? 8 : 4 };
+    enum { WIDTH = NEO__ONE_WIDTH ? 1 : 8 };
     enum { FLOATS = (NEO__POOL_BUCKETS + 1) * WIDTH * NEO__W };
+    const int64_t widest = lookup->store->dtype == NEO_I8 ? 128 : 64; /* columns of a pass */
     float sum[NEO__MAX((int)FLOATS, 4096)] __attribute__((aligned(64)));
     neo__bag_some some;
     const int64_t dim = lookup->dim, *offsets = lookup->offsets,
-                  vectors = NEO__MIN((dim - first_col + NEO__W - 1) / NEO__W, (int64_t)WIDTH);
+                  vectors = NEO__MIN((NEO__MIN(dim - first_col, widest) + NEO__W - 1) / NEO__W,
+                                     (int64_t)WIDTH);
     some.slots = NEO__MIN((lookup->buckets + 7) / 8 * 8, NEO__POOL_BUCKETS);
     some.apart = some.slots + 1;
     const int64_t room = some.apart * vectors * NEO__W,
@@ -3430,11 +3431,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
             NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), offsets[b] + ahead,
                                      offsets[end] + ahead);
 #if !NEO__ONE_WIDTH
-        const int64_t most_cols = chained && dim <= 64 ? 32 : 64; /* of a pass */
-#if NEO__W < 16
+        const int64_t most_cols = !chained ? widest : dim <= 64 ? 32 : 64;
         for (; 8 * NEO__W <= most_cols && col + 8 * NEO__W <= dim; col += 8 * NEO__W)
             NEO__FN(bag_any_8)(lookup, &some, sum, col);
-#endif
         for (; 4 * NEO__W <= most_cols && col + 4 * NEO__W <= dim; col += 4 * NEO__W)
             NEO__FN(bag_any_4)(lookup, &some, sum, col);
         for (; col + 2 * NEO__W <= dim; col += 2 * NEO__W)
