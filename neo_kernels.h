@@ -3077,6 +3077,18 @@ NEO__KERNEL_FAR void NEO__FN(bag_find)(const neo__bag_lookup *lookup, int64_t fi
     }
     some->row = some->rows;
 }
+/* A row of some ids ahead: `count` vectors of its columns from col on, which in row 0 are at data.
+   The id need not be inside. */
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_some)(const char *data, const float *scales, int64_t id,
+                                                int64_t row_bytes, int64_t col, int count,
+                                                int size) {
+    const uintptr_t later = (uintptr_t)id, row = (uintptr_t)data + later * (uintptr_t)row_bytes;
+    NEO__EACH(v, count)
+    if (v * NEO__W * size % 64 == 0)
+        NEO__FETCH((const char *)(row + (uintptr_t)(v * NEO__W * size)));
+    if (size == 1 && col == 0)
+        NEO__FETCH((const char *)((uintptr_t)scales + later * (2 * sizeof *scales)));
+}
 /* The rows of some, ids [k, k_end), each added to the sum in its slot. */
 NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo_dtype dtype,
                                               float *sum, const neo__bag_some *some, int64_t k,
@@ -3088,13 +3100,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo
     const char *data = t->data + col * size;
     const float *weights = lookup->weights ? lookup->weights + k : NULL, *scales = t->scale;
     for (int64_t r = 0; r < k_end - k; r++) {
-        const uintptr_t later = (uintptr_t)next[r],
-                        fetched = (uintptr_t)data + later * (uintptr_t)row_bytes;
-        NEO__EACH(v, count)
-        if (v * NEO__W * size % 64 == 0)
-            NEO__FETCH((const char *)(fetched + (uintptr_t)(v * NEO__W * size)));
-        if (dtype == NEO_I8 && col == 0)
-            NEO__FETCH((const char *)((uintptr_t)scales + later * (2 * sizeof *scales)));
+        NEO__FN(bag_fetch_some)(data, scales, next[r], row_bytes, col, count, size);
         if (ids[r] < 0) continue;
         const char *row = data + ids[r] * row_bytes;
         float *to = sum + slot[r] * (count * NEO__W);
@@ -3192,13 +3198,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_chains)(const neo__bag_lookup *lookup, neo_d
         NEO__VF sum[8], chain[8];
         NEO__EACH(v, count) sum[v] = chain[v] = NEO__SET(0.0f);
         for (; r < end; r++) {
-            const uintptr_t later = (uintptr_t)next[r],
-                            fetched = (uintptr_t)data + later * (uintptr_t)row_bytes;
-            NEO__EACH(v, count)
-            if (v * NEO__W * size % 64 == 0)
-                NEO__FETCH((const char *)(fetched + (uintptr_t)(v * NEO__W * size)));
-            if (dtype == NEO_I8 && col == 0)
-                NEO__FETCH((const char *)((uintptr_t)scales + later * (2 * sizeof *scales)));
+            NEO__FN(bag_fetch_some)(data, scales, next[r], row_bytes, col, count, size);
             const char *row = data + ids[r] * row_bytes;
             NEO__VF scale = NEO__SET(0.0f), bias = scale;
             if (dtype == NEO_I8)

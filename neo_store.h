@@ -707,13 +707,14 @@ static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, neo__tier
         status = neo__tier_run_each(tier, begin, begin + n, worker, 0);
     }
 }
-/* A record is there, or still to be read, at the place of row i. */
-static void neo__tier_is_ahead(neo__tier *tier, int64_t i, int is_read) {
+/* The record of row i comes to its place, where it has not been read to that. status: of the
+   read. */
+static void neo__tier_is_ahead(neo__tier *tier, int64_t i, const char *from, neo_status status) {
     const int64_t place = neo__tier_place(tier->ahead_order[i]);
     neo__tier_ahead *a = &tier->ahead[place];
     char *to = neo__tier_ahead_at(tier, place);
-    const int good = (is_read || neo__tier_io(tier, a->table, a->row, 1, to, NULL) == NEO_OK) &&
-                     neo__tier_check(tier, a->table, a->row, to) == NEO_OK;
+    const int good = status == NEO_OK && neo__tier_check(tier, a->table, a->row, from) == NEO_OK;
+    if (good && from != to) memcpy(to, from, (size_t)tier->tables[a->table].record);
     a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
 }
 /* Rows that lie close are read at once, with what is between them; the others by a ring. */
@@ -740,20 +741,19 @@ static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end,
         const neo_status status = neo__tier_io(tier, first->table, first->row,
                                                last->row - first->row + 1, room, NULL);
         for (; i < next; i++) {
-            const int64_t place = neo__tier_place(tier->ahead_order[i]);
-            neo__tier_ahead *a = &tier->ahead[place];
-            const char *from = room + (a->row - first->row) * record;
-            const int good =
-                status == NEO_OK && neo__tier_check(tier, a->table, a->row, from) == NEO_OK;
-            if (good) memcpy(neo__tier_ahead_at(tier, place), from, (size_t)record);
-            a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
+            const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[i])];
+            neo__tier_is_ahead(tier, i, room + (a->row - first->row) * record, status);
         }
     }
     if (asked) neo__tier_ring_wait(&worker->ring, worker->got);
     for (int64_t i = begin; asked; i++, asked >>= 1) {
-        const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[i])];
-        if (asked & 1)
-            neo__tier_is_ahead(tier, i, worker->got[i - begin] == tier->tables[a->table].record);
+        const int64_t place = neo__tier_place(tier->ahead_order[i]);
+        const neo__tier_ahead *a = &tier->ahead[place];
+        char *to = neo__tier_ahead_at(tier, place);
+        if (!(asked & 1)) continue;
+        const int is_read = worker->got[i - begin] == tier->tables[a->table].record;
+        neo__tier_is_ahead(tier, i, to,
+                           is_read ? NEO_OK : neo__tier_io(tier, a->table, a->row, 1, to, NULL));
     }
 }
 /* Take some jobs, with the lock held. 0: there are none. */
