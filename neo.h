@@ -6547,9 +6547,10 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    over columns (over rows for products with very few columns: then A and B change roles and C is
    written transposed), and blocks of k store their partial sums and go on from there. A tile (see
    >>kernels-gemm) holds about 14 x 32 sums in registers. C is cut into rectangles of tiles, the
-   tasks; each goes over k in segments, packs the segment's panels of B into its worker's scratch
-   (they stay near), packs A by blocks of tile rows where that pays (a row's part stays in the
-   first-level cache), and runs along the panels row by row. Where C has few rows, B is read once
+   tasks; each goes over k in segments, packs the segment's panels of B into its worker's scratch,
+   packs A by blocks of tile rows where that pays (a row's part stays in the first-level cache), and
+   runs along the panels row by row: a group of them (which stays in the second-level cache) over
+   the block, then the next. Where C has few rows, B is read once
    and its reading counts: then panels are packed in small groups, and the tiles of a group fetch
    what the next group is packed of. Tiles of a large C are fetched ahead, too.
 
@@ -6561,7 +6562,8 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
     NEO__GEMM_A_FLOATS = 1 << 16,      /* packed rows of a block: 256 KiB */
-    NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a group: 2 MiB */
+    NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a task: 2 MiB, by groups */
+    NEO__GEMM_GROUP_FLOATS = 1 << 17,  /* of 512 KiB, which stay near beside a block */
     NEO__GEMM_LEAF_B_FLOATS = 1 << 18, /* with leaves, whose sums take the rest: 1 MiB */
     NEO__GEMM_FEW_ROWS = 256,          /* of A up to so many: they are one block of */
     NEO__GEMM_FEW_A_FLOATS = 1 << 18,  /* 1 MiB, and the next group of */
@@ -6679,7 +6681,8 @@ typedef struct neo__gemm {
     int64_t tile_rows, width, last_width, segments; /* tile_rows: of the largest tile */
     neo__gemm_grid grid;
     int64_t even_tiles;                /* rows of tiles with an even number of rows come first */
-    int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
+    int64_t block_tiles, group_panels; /* of a task, packed together */
+    int one_place;                     /* of one block: its groups are packed one over another */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth, kept;                   /* waiting subtree sums of a tile, and between segments */
     int keeps, keeps_b; /* a task's rows of A, all of k, stay packed for the worker's next task; its
@@ -6841,15 +6844,19 @@ static void neo__gemm_plan(neo__gemm *gemm) {
 
     const int64_t segment = NEO__MAX(1, (call->k + gemm->segments - 1) / gemm->segments);
     const int few = !NEO__TREE(gemm) && call->m <= NEO__GEMM_FEW_ROWS;
-    const int64_t b_floats = NEO__TREE(gemm) ? NEO__GEMM_LEAF_B_FLOATS
-                             : few   ? NEO__GEMM_FEW_B_FLOATS
-                                     : NEO__GEMM_B_FLOATS;
+    const int64_t group_floats = NEO__TREE(gemm) ? NEO__GEMM_LEAF_B_FLOATS
+                                 : few   ? NEO__GEMM_FEW_B_FLOATS
+                                         : NEO__GEMM_GROUP_FLOATS;
+    int64_t b_floats = NEO__GEMM_B_FLOATS;
+    if (few || NEO__TREE(gemm)) b_floats = group_floats;
     gemm->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
-    gemm->group_panels = NEO__MAX(1, b_floats / (segment * gemm->width));
+    gemm->one_place = few;
+    gemm->group_panels = NEO__MAX(1, group_floats / (segment * gemm->width));
     gemm->block_tiles =
         few ? gemm->grid.tiles : NEO__MAX(1, gemm->a_floats / (segment * gemm->tile_rows));
     int64_t rows = gemm->grid.tiles;
-    int64_t cols = few ? gemm->grid.panels : NEO__MIN(gemm->group_panels, gemm->grid.panels);
+    int64_t cols = gemm->grid.panels;
+    if (!few) cols = NEO__MIN(cols, NEO__MAX(1, b_floats / (segment * gemm->width)));
     const int64_t places = NEO__GEMM_SUM_FLOATS / (gemm->tile_rows * gemm->width) - gemm->depth;
     const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
@@ -6874,7 +6881,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         gemm->pack_a = (call->a_row % 1024 == 0 && cols >= 2) || cols >= 64;
     gemm->keeps = gemm->ctx->threads > 1 && gemm->grid.row_tasks * gemm->grid.col_tasks > 1 &&
                   rows <= gemm->block_tiles && rows * gemm->tile_rows * call->k <= gemm->a_floats;
-    gemm->keeps_b = gemm->keeps && gemm->segments == 1 && cols <= gemm->group_panels;
+    gemm->keeps_b = gemm->keeps && gemm->segments == 1 && (!few || cols <= gemm->group_panels);
     if (gemm->keeps) memset(gemm->packed, 0, sizeof gemm->packed);
 }
 
@@ -7088,6 +7095,7 @@ typedef struct neo__gemm_fetch {
 } neo__gemm_fetch;
 typedef struct neo__gemm_scratch {
     float *b, *a, *sums;
+    float *group; /* of panels that are multiplied, in b */
     int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
     int pieces, fetches_b;
@@ -7168,7 +7176,7 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->b = call->panels + place->n0 * (call->k + 1) + box->k0 * tile->b_k;
         tile->b_panel = tile->b_k * (call->k + 1);
     } else if (gemm->pack_b || place->cols < place->width) {
-        tile->b = scratch->b + (place->n0 - box->p0 * gemm->width) * tile->k;
+        tile->b = scratch->group + (place->n0 - box->p0 * gemm->width) * tile->k;
         tile->b_k = tile->panels > 1 ? gemm->width : place->width;
         tile->b_panel = gemm->width * tile->k;
     } else {
@@ -7245,26 +7253,29 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
    group behind it and the next block of A, or the first ones of the next segment. */
 static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
                               const neo__gemm_box *box) {
+    const int64_t depth = box->k1 - box->k0;
     neo__gemm_box part = *box; /* a block and a group */
     for (; part.t0 < box->t1; part.t0 = part.t1) {
         part.t1 = NEO__MIN(part.t0 + gemm->block_tiles, box->t1);
         if (gemm->pack_a && !scratch->has_a) neo__gemm_pack_a(gemm, scratch->a, &part);
         for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
             part.p1 = NEO__MIN(part.p0 + gemm->group_panels, box->p1);
-            if (part.t0 == box->t0 && !scratch->has_b) neo__gemm_pack_b(gemm, scratch->b, &part);
-            const int behind = part.p1 < box->p1;
+            scratch->group = scratch->b;
+            if (!gemm->one_place) scratch->group += (part.p0 - box->p0) * gemm->width * depth;
+            const int packs = part.t0 == box->t0, behind = part.p1 < box->p1;
+            if (packs && !scratch->has_b) neo__gemm_pack_b(gemm, scratch->group, &part);
             const int next = part.t1 == box->t1 && box->k1 < gemm->call.k;
-            scratch->fetches_b = gemm->pack_b && (behind || next);
+            scratch->fetches_b = gemm->pack_b && (behind ? packs : next);
             scratch->y.tiles = scratch->next_b.tiles = scratch->next_a.tiles = 0;
             if (scratch->fetches_b)
                 scratch->next_b =
                     neo__gemm_fetch_b(gemm, behind ? part.p1 : box->p0, box->p1,
-                                      behind ? box->k0 : box->k1, box->k1 - box->k0);
+                                      behind ? box->k0 : box->k1, depth);
             if (gemm->pack_a && !scratch->has_a && !behind && (part.t1 < box->t1 || next)) {
                 const int64_t t0 = next ? box->t0 : part.t1;
                 scratch->next_a =
                     neo__gemm_fetch_a(gemm, t0, NEO__MIN(t0 + gemm->block_tiles, box->t1),
-                                      next ? box->k1 : box->k0, box->k1 - box->k0);
+                                      next ? box->k1 : box->k0, depth);
             }
             for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(gemm, scratch, &part, t);
         }

@@ -1720,11 +1720,26 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__TILE_STEP(g)                                                                          \
     if (rows > 3 * g) a##g += a_k;
 
-/* A panel; rows, vecs and pair are constants where this is inlined: the conditions on them vanish.
-   pair: of one vector, the second one's registers hold the right leaf. */
+#define NEO__TILE_ADD                                                                              \
+    {                                                                                              \
+        NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;                     \
+        NEO__FETCH(line);                                                                          \
+        if (vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);                                       \
+        line += fetch_step;                                                                        \
+        NEO__ROW_LIST(NEO__TILE_FMA)                                                               \
+        NEO__GROUP_LIST(NEO__TILE_STEP)                                                            \
+        b += b_k;                                                                                  \
+        (void)b1;                                                                                  \
+    }
+
+/* A panel; rows, vecs, pair and packed are constants where this is inlined: the conditions on them
+   vanish. pair: of one vector, the second one's registers hold the right leaf. packed: so are a and
+   b, and their addresses take no additions. */
 NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, int64_t j,
-                                            const int rows, const int vecs, const int pair) {
-    const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k;
+                                            const int rows, const int vecs, const int pair,
+                                            const int packed) {
+    const int64_t a_row = packed ? 1 : t->a_row, a_k = packed ? rows : t->a_k;
+    const int64_t b_k = packed ? vecs * NEO__W : t->b_k;
     const NEO__VF zero = NEO__SET(0.0f);
     NEO__GROUP_LIST(NEO__TILE_GROUP)
     NEO__ROW_LIST(NEO__TILE_DECLARE)
@@ -1734,16 +1749,9 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
     if (t->init) { NEO__ROW_LIST(NEO__TILE_INIT) }
     for (int64_t left = t->k; left > 0; left -= lines, fetch += fetch_row) {
         const float *line = fetch;
-        for (int64_t k = NEO__MIN(left, lines); k > 0; k--) {
-            NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;
-            NEO__FETCH(line);
-            if (vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);
-            line += fetch_step;
-            NEO__ROW_LIST(NEO__TILE_FMA)
-            NEO__GROUP_LIST(NEO__TILE_STEP)
-            b += b_k;
-            (void)b1;
-        }
+        int64_t k = NEO__MIN(left, lines);
+        for (; packed && k >= 4; k -= 4) NEO__EACH(i, 4) NEO__TILE_ADD
+        for (; k > 0; k--) NEO__TILE_ADD
     }
 #if NEO__TRAINS
     if (pair) {
@@ -1771,19 +1779,26 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
     const int64_t c_row = t->c_row;
     NEO__ROW_LIST(NEO__TILE_STORE)
 }
-NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs) {
+NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs,
+                                      const int packed) {
     int64_t panel = 0;
-    do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs, 0);
+    do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs, 0,
+                           packed);
     while (++panel < t->panels);
 }
 #define NEO__TILE_DEFINE(rows)                                                                     \
-    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }      \
-    NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
+    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1, 0); }   \
+    NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) {                                   \
+        if (NEO__TRAINS && rows == NEO__ROWS && t->a_row == 1 && t->a_k == rows &&                 \
+            t->b_k == 2 * NEO__W)                                                                  \
+            NEO__FN(tile)(t, rows, 2, 1);                                                          \
+        else NEO__FN(tile)(t, rows, 2, 0);                                                         \
+    }
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #if NEO__TRAINS
 NEO__KERNEL_INLINE void NEO__FN(tile_pair)(const neo__tile *t, const int rows) {
     for (int64_t j = 0; j < t->b_cols; j += NEO__W)
-        NEO__FN(tile_panel)(t, t->b + j, j, rows, 1, 1);
+        NEO__FN(tile_panel)(t, t->b + j, j, rows, 1, 1, 0);
 }
 #define NEO__PAIR_DEFINE(rows)                                                                     \
     NEO__KERNEL void NEO__FN(pair_##rows)(const neo__tile *t) { NEO__FN(tile_pair)(t, rows); }
