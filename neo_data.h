@@ -1998,10 +1998,10 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
     NEO__ZERO(neo__line, line);
     line.path = path;
     line.begin = line.at = text.p;
-    if (memchr(text.p, 0, text.bytes)) {
-        line.number = 1;
-        return neo__line_fail(&line, "a NUL byte (UTF-16? use iconv)");
-    }
+    const char *wrong = memchr(text.p, 0, text.bytes) ? "a NUL byte (UTF-16? use iconv)" : NULL;
+    if (!wrong && lines == 1 && text.bytes > 1 && memchr(text.p, '\r', text.bytes - 1))
+        wrong = "lines that end with \\r alone: use tr '\\r' '\\n'";
+    NEO__CHECK(!wrong, NEO_ERR_FORMAT, "%s:1:1: %s", path, wrong);
     schema->description = neo_crc32c(0, text.p, text.bytes);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->description_text,
                         neo__describe_squeeze(text, NULL) + 1)); /* for neo_schema_describe */
@@ -5196,7 +5196,7 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
         desc->unlabeled || desc->schema->format != NEO_FORMAT_DELIMITED ||
             desc->schema->label_columns > 0,
         NEO_ERR_ARG,
-        "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
+        "neo_reader_open: no column of the description is a label (desc.unlabeled allows it)");
     NEO__CHECK(desc->schema->fitted, NEO_ERR_STATE,
                "neo_reader_open: the schema's dictionaries are not built yet: call "
                "neo_schema_fit, or load "
@@ -7108,8 +7108,7 @@ static void neo__binary_look(const neo_schema *schema, const char *path) {
     (void)neo__file_close(&file);
     if (floats > 0)
         neo_log(schema->ctx, NEO_LOG_WARNING, "%s: its numbers are the bits of floats, and are "
-                "read as integers: HugeCTR's Raw has floats (neo_binary_desc.float_dense, of dlrm "
-                "--format raw)", path);
+                "read as integers: HugeCTR's Raw has floats (neo_binary_desc.float_dense)", path);
 }
 NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                      neo_schema **schema) {

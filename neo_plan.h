@@ -3640,7 +3640,6 @@ static int32_t neo__plan_groups(neo__plan_table *table, neo__plan_point *to) {
         if (desc->skew > 0.0 && i < NEO__PLAN_LAW)
             end = (double)neo_zipf((float)u, table->rows, (float)desc->skew);
         to[count].hits += (2.0 * left + 1.0 / law) / law;
-        if (i == NEO__PLAN_LAW) end = (double)table->rows;
         if (end <= first) continue; /* its ids are of the next group */
         to[count++].rows = end - first;
         first = end;

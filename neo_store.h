@@ -187,7 +187,7 @@ typedef struct neo__tier_answer { /* struct io_uring_cqe */
     uint32_t flags;
 } neo__tier_answer;
 typedef struct neo__tier_ring {
-    int fd;
+    int fd; /* plus 1: 0 is none */
     uint32_t asked, answered; /* so far, modulo 2^32 */
     uint32_t ask_mask, answer_mask, *ask_end, *answer_begin, *answer_end;
     neo__tier_ask *asks;
@@ -367,11 +367,11 @@ enum { /* words of struct io_uring_params */
 static void neo__tier_ring_close(neo__tier_ring *ring) {
     if (ring->memory) munmap(ring->memory, ring->bytes[0]);
     if (ring->asks) munmap((void *)ring->asks, ring->bytes[1]);
-    if (ring->fd > 0) close(ring->fd);
+    if (ring->fd > 0) close(ring->fd - 1);
     memset((void *)ring, 0, sizeof *ring);
 }
 static void *neo__tier_ring_map(const neo__tier_ring *ring, size_t bytes, off_t what) {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, what);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd - 1, what);
     return at == MAP_FAILED ? NULL : at;
 }
 static int neo__tier_ring_map_all(neo__tier_ring *ring, const uint32_t *words) {
@@ -400,7 +400,7 @@ static int neo__tier_ring_map_all(neo__tier_ring *ring, const uint32_t *words) {
 static void neo__tier_ring_open(neo__tier_ring *ring, int alone) {
     uint32_t words[NEO__RING_WORDS] = {0};
     words[NEO__RING_FLAGS] = alone ? NEO__RING_ALONE : 0;
-    ring->fd = (int)syscall(NEO__RING_SETUP, (long)NEO__TIER_BATCH, words);
+    ring->fd = 1 + (int)syscall(NEO__RING_SETUP, (long)NEO__TIER_BATCH, words);
     const int whole = ring->fd > 0 && (words[NEO__RING_FEATURES] & 1) && /* one map for both */
                       words[NEO__RING_ASKS] >= NEO__TIER_BATCH;
     if (whole && neo__tier_ring_map_all(ring, words)) return;
@@ -428,7 +428,7 @@ static void neo__tier_ring_wait(neo__tier_ring *ring, int32_t *got) {
     while (ring->answered != (fails ? taken : ring->asked)) {
         const uint32_t new_ones = fails ? 0 : ring->asked - taken,
                        all = fails ? 0 : ring->asked - ring->answered;
-        const long n = syscall(NEO__RING_ENTER, (long)ring->fd, (long)new_ones, (long)all,
+        const long n = syscall(NEO__RING_ENTER, ring->fd - 1L, (long)new_ones, (long)all,
                                (long)NEO__RING_WAIT, NULL, 0L);
         if (n > 0 && !fails) taken += (uint32_t)n;
         if (n < 0 && errno != EINTR) fails = 1;

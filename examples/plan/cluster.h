@@ -74,6 +74,15 @@ static inline char *cluster_word(char **text) {
     if (**text) *(*text)++ = 0;
     return *word ? word : NULL;
 }
+/* First words of the lines that a cluster file has besides. */
+static const char *const OTHER_LINES[] = {"ranks", "memory", "threads", "local", "cross",
+                                          "pipeline", "tier", "jitter", "failures", "checkpoint"};
+static inline int cluster_has(const char *what) {
+    int known = what[0] == 0; /* a comment, or nothing */
+    for (size_t i = 0; i < sizeof OTHER_LINES / sizeof OTHER_LINES[0]; i++)
+        known |= strcmp(what, OTHER_LINES[i]) == 0;
+    return known;
+}
 /* One line of them. Returns 1; 0 if it says something else; -1 if its numbers are none. */
 static inline int cluster_line_read(neo_cluster *c, char *text, char *what, char *which,
                                     int *left) {
@@ -89,7 +98,8 @@ static inline int cluster_line_read(neo_cluster *c, char *text, char *what, char
         if (!word || !cluster_parse(word, to.least, to.most, value++)) return -1;
     return word ? -1 : 1;
 }
-/* Reads these lines into *c, and passes over all others. option: it names the file. */
+/* Reads these lines into *c, and passes over the others that a cluster has. option: it names the
+   file. */
 static inline neo_status cluster_read(const char *option, const char *path, neo_cluster *c) {
     char text[8192], what[32], which[32];
     int line = 0, taken = 0, count = 0;
@@ -97,12 +107,15 @@ static inline neo_status cluster_read(const char *option, const char *path, neo_
     FILE *f = fopen(path, "rb");
     if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--%s %s: %s", option, path, strerror(errno));
     while (status == NEO_OK && fgets(text, sizeof text, f)) {
-        line++;
+        const int mark = line++ == 0 && strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
         const int whole = strchr(text, '\n') || feof(f);
-        const int took = whole ? cluster_line_read(c, text, what, which, &count) : 0;
+        const int took = whole ? cluster_line_read(c, text + mark, what, which, &count) : 0;
         taken |= took;
         if (!whole)
             status = neo_fail(NEO_ERR_FORMAT, "%s:%d: the line is too long", path, line);
+        else if (took == 0 && !cluster_has(what))
+            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: nothing that a cluster has: '%s%s%s'",
+                              path, line, what, which[0] ? " " : "", which);
         else if (took < 0 && count == 0)
             status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: more than belongs on the line", path,
                               line, what);

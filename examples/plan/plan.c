@@ -37,7 +37,8 @@ static int print_set(const char *name) {
         }
         return 0;
     }
-    fprintf(stderr, "plan: --set %s: not a1, a2, f1 or i1\n", name);
+    fprintf(stderr, "plan: --set %s: neither WHAT=VALUE, as batch=64K, nor a1, a2, f1 or i1\n",
+            name);
     return 1;
 }
 
@@ -254,7 +255,8 @@ static int run_one(neo_ctx *ctx, job *j, const command *c) {
     for (int i = 0; i < 2 && status == NEO_OK; i++)
         status = neo_timeline_create(plan, j->units, j->unit_count, i, &both[i]);
     int bad = status != NEO_OK;
-    if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
+    const char *which = status == NEO_ERR_CAPACITY && c->given[OPT_MEMORY] ? "--memory: " : "";
+    if (bad) fprintf(stderr, "plan: %s%s\n", which, neo_last_error());
     else bad = show(j, plan, both, c);
     neo_timeline_destroy(both[0]);
     neo_timeline_destroy(both[1]);

@@ -1,7 +1,7 @@
 /* read.h: reads a model and a cluster. A line is words, # begins a comment; an error names file and
    line, and ends the program.
 
-   A model file:
+   A model file, with each line but table, unit and optimizer once:
      batch 65536                      samples of a step over all ranks; required
      bottom_flops 18e6                per sample, forward: dense layers beside the lookup,
      top_flops 71e6                   and after it
@@ -394,10 +394,22 @@ static void split(source *s) {
     }
 }
 
+/* Whether a line of a model may stand there once, and did, by those that `seen` has. */
+static int again(const char *what, char seen[TEXT]) {
+    static const char *const often[] = {"table", "unit", "optimizer"};
+    char word[100];
+    for (int i = 0; i < 3; i++)
+        if (strcmp(what, often[i]) == 0) return 0;
+    snprintf(word, sizeof word, " %s ", what);
+    if (strstr(seen, word)) return 1;
+    strcat(seen, word); /* a few: only lines that a model has come here */
+    return 0;
+}
+
 /* line: model_line or cluster_line. */
 static void read_file(job *j, const char *path, const char *kind, int (*line)(job *, source *)) {
     source s = {.path = path};
-    char text[100];
+    char text[100], seen[TEXT] = "";
     FILE *f = fopen(path, "rb");
     if (!f) {
         fprintf(stderr, "plan: %s: cannot open: %s\n", path, strerror(errno));
@@ -421,6 +433,7 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
         snprintf(text, sizeof text, "nothing that a %s has:", kind);
         if (!most) fail_at(&s, text, s.word[0]);
         if (s.words > most) fail_at(&s, "more than belongs on the line:", s.word[most]);
+        if (line == model_line && again(s.word[0], seen)) fail_at(&s, "a second line", s.word[0]);
     }
     if (ferror(f)) fail_at(&s, strerror(errno), "");
     fclose(f);

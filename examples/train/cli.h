@@ -345,7 +345,8 @@ static neo_status cli_check_either(const char *option, const char *value, const 
 
 static neo_status cli_check_saves(const cli_saves *s) {
     if ((s->resume || s->every || s->behind) && !s->dir)
-        REFUSE("--resume, --every and --checkpoint-async need --checkpoint");
+        REFUSE("--%s needs --checkpoint",
+               s->resume ? "resume" : s->every ? "every" : "checkpoint-async");
     if (s->dir && !s->dir[0]) REFUSE("--checkpoint needs the name of a directory");
     return NEO_OK;
 }

@@ -156,6 +156,30 @@ static const char *cli_best_path(const cli_saves *saves, const char *file, char 
     return path;
 }
 
+/* Adds to the error of a load what makes the checkpoint fit, or the one before it come next. dir:
+   of the checkpoint; sizes: the options that give shapes. */
+static neo_status cli_advise_load(const cli_rank *me, neo_status status, const char *dir,
+                                  neo_difference difference, const char *sizes) {
+    const char *said = status == NEO_OK ? "" : neo_last_error(), *name = me->job->program->name;
+    const char *of = strstr(said, ": heads is '")         ? "gpt" : /* the first word of its own */
+                     strstr(said, ": row_buckets is '") ? "dlrm" : name;
+    int64_t newest;
+    if (strcmp(of, name) && strstr(said, "not defined here"))
+        return neo_fail(status, "%s: it is a checkpoint of %s, not of %s", said, of, name);
+    if (difference == NEO_DIFFERS_DEFINITION)
+        return neo_fail(status, "%s: give the options of its training (\"not defined\" is the "
+                        "default)", said);
+    if (difference == NEO_DIFFERS_TENSORS)
+        return neo_fail(status, "%s: give the %s of its training", said, sizes);
+    if (difference == NEO_DIFFERS_DICTIONARY)
+        return neo_fail(status, "%s: give the --data and --columns of its training", said);
+    if (status == NEO_ERR_CORRUPT && strstr(said, "; the checkpoint before it") &&
+        neo_find_checkpoint(dir, &newest) == NEO_OK)
+        return neo_fail(status, "%s: to go on from that, move %s/step-%012lld away", said, dir,
+                        (long long)newest);
+    return status;
+}
+
 /* --resume: goes on from the newest checkpoint, or, where there is none, from the best model; where
    there is neither, nothing is loaded. *saved: the checkpoint of *step is there. lr: of this run,
    which says so where it was another one. sizes: the options that give shapes. Collective. */
@@ -178,15 +202,8 @@ static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load
         neo_checkpoint_metric(me->ctx, d.dir, *step, "lr", &was) == NEO_OK && was != lr)
         say(me, "warning: step %lld was saved with --lr %g, the run goes on with --lr %g\n",
             (long long)*step, was, lr);
-    if (difference == NEO_DIFFERS_DEFINITION)
-        return neo_fail(status, "%s: give the options of its training (\"not defined\" is the "
-                        "default)", neo_last_error());
-    if (difference == NEO_DIFFERS_TENSORS)
-        return neo_fail(status, "%s: give the %s of its training", neo_last_error(), sizes);
-    if (difference == NEO_DIFFERS_DICTIONARY)
-        return neo_fail(status, "%s: give the --data and --columns of its training",
-                        neo_last_error());
-    if (status != NEO_ERR_NOT_FOUND) return status;
+    if (status != NEO_ERR_NOT_FOUND)
+        return cli_advise_load(me, status, d.dir, difference, sizes);
     say(me, "no checkpoint in %s yet: starting from the beginning\n", saves->dir);
     return NEO_OK;
 }

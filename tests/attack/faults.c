@@ -180,10 +180,10 @@ long syscall(long number, ...) {
     REAL(long, syscall, long, ...);
     long word[6];
     va_list args;
+    if (number == 425) return errno = ENOSYS, -1; /* it has two arguments, no more */
     va_start(args, number);
     for (int i = 0; i < 6; i++) word[i] = va_arg(args, long);
     va_end(args);
-    if (number == 425) return errno = ENOSYS, -1;
     return real(number, word[0], word[1], word[2], word[3], word[4], word[5]);
 }
 int close(int fd) {

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #if !defined(_WIN32)
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -32,6 +33,12 @@ static const char *at(const char *name) {
     return text[turn];
 }
 
+/* Until none is pending: a minute at most. */
+static void wait_for_reads(const neo_tier *tier) {
+    const int64_t until = neo_time_ns() + INT64_C(60000000000);
+    while (neo_tier_get_stats(tier).pending && neo_time_ns() < until) continue;
+    CHECK_INT(neo_tier_get_stats(tier).pending, 0);
+}
 typedef struct Pair {
     neo_ctx *ctx;
     neo_bags *plain, *tiered;
@@ -765,7 +772,7 @@ static int64_t stalls(int prefetch, int64_t budget) {
             CHECK_OK(neo_bags_forward(p.tiered, &now->j, out.t));
             CHECK_OK(neo_bags_prefetch(p.tiered, &next->j));
             CHECK_OK(neo_bags_backward(p.tiered, &now->j, out.t, 0.01f));
-            while (neo_tier_get_stats(p.tier).pending) continue;
+            wait_for_reads(p.tier);
         }
         const neo_tier_stats s = neo_tier_get_stats(p.tier);
         CHECK_INT(s.late, 0);
@@ -787,8 +794,8 @@ static void hidden_stalls(void) {
 
 /* ---- reads by io_uring ---- */
 #if defined(__linux__) && defined(__x86_64__)
-enum { RING_WHOLE, RING_NONE, RING_PIECES, RING_FAILS, RING_WAYS };
-static int ring_way;
+enum { RING_WHOLE, RING_ZERO, RING_NONE, RING_PIECES, RING_FAILS, RING_WAYS };
+static int ring_way, ring_zero; /* zero: standard input is closed, and a ring may have its number */
 static int64_t ring_calls, ring_asked;
 static long call_system(long number, const long *word) {
     register long r10 __asm__("r10") = word[3];
@@ -812,6 +819,7 @@ long syscall(long number, ...) {
     va_start(args, number);
     for (int i = 0; i < (number == 425 ? 2 : 6); i++) word[i] = va_arg(args, long);
     va_end(args);
+    if (number == 425 && ring_way == RING_ZERO && !__atomic_exchange_n(&ring_zero, 1, 5)) close(0);
     if (number == 425 && ring_way == RING_NONE) return errno = ENOSYS, -1;
     if (number == 426) {
         const int64_t call = __atomic_add_fetch(&ring_calls, 1, __ATOMIC_RELAXED);
@@ -840,7 +848,7 @@ static void by_rings(void) {
         model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
         m.desc.max_batch = m.desc.max_ids = B;
         ring_way = n / 2;
-        ring_calls = ring_asked = no_rings = 0;
+        ring_calls = ring_asked = no_rings = ring_zero = 0;
         if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, n % 2, 0)) {
             for (int step = 0; step < STEPS; step++) {
                 Batch b;
@@ -848,7 +856,7 @@ static void by_rings(void) {
                 for (int64_t k = 0; k < neo_jagged_id_count(&b.j); k++)
                     batch_set_id(&b, k, (int64_t)test_random() % USED * APART);
                 CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
-                while (neo_tier_get_stats(p.tier).pending) continue;
+                wait_for_reads(p.tier);
                 pair_step(&p, &m, &b, 0, 0.1f);
                 batch_free(&b);
             }
@@ -862,6 +870,7 @@ static void by_rings(void) {
         }
         pair_free(&p);
         neo_ctx_destroy(ctx);
+        if (ring_way == RING_ZERO) CHECK_INT(open("/dev/null", O_RDONLY), 0); /* it is free again */
     }
     ring_way = RING_WHOLE;
 #else

@@ -16,10 +16,10 @@ budget() {
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2369 0 0 0 ;;
     neo_state.h) echo 5172 0 0 0 ;;
-    neo_data.h) echo 8058 0 0 0 ;;
+    neo_data.h) echo 8057 0 0 0 ;;
     neo_serve.h) echo 3029 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 7349 0 0 1 ;;
+    neo_plan.h) echo 7348 0 0 1 ;;
     neo_fsdp.h) echo 7048 0 0 0 ;;
     neo_cuda.cuh) echo 7100 0 0 32 ;;
     esac

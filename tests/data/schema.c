@@ -35,90 +35,92 @@ static void criteo_sizes(void) {
     neo_schema_destroy(NULL);
 }
 
+static const struct {
+    const char *text, *message;
+} mistakes[] = {
+    {"a label\nb dense loud\n", "columns:2:9: expected an option, label, dense, category, "
+                                "bucket, cross, list, sample-weight or skip, found 'loud'"},
+    {"\xEF\xBB\xBFheader\nb dense clip=5\n", "columns:2:9: expected an option, label"},
+    {"a label\nb dense clip=5\n", "columns:2:9: expected an option, label, dense"},
+    {"a category hash row=9\n", "found 'row=9' (did you mean rows=?)"},
+    {"a list rows=9 sepp=|\n", "found 'sepp=|' (did you mean sep=?)"},
+    {"a label\nb\n", "columns:2:2: column 'b': expected what it becomes"},
+    {"a label\na skip\n", "columns:2:1: column 'a' is on line 1 already"},
+    {"a label label\n", "columns:1:9: a second label of one column"},
+    {"a label weight=2\n", "columns:1:1: weight= of the only label: there is no other"},
+    {"a label weight=0\nb label\n", "columns:1:9: weight= of a label is above 0"},
+    {"a sample-weight\nb sample-weight\n", "columns:2:3: a second sample-weight"},
+    {"a label positive=x,,y\n", "columns:1:9: positive= has an empty word"},
+    {"a dense shift=much\n", "columns:1:9: expected a number, found 'much'"},
+    {"a dense scale=1e99\n", "columns:1:9: expected a number, found '1e99'"},
+    {"a dense missing=\n", "columns:1:9: expected a number, found ''"},
+    {"a category hash\n", "columns:1:3: a hashed feature needs rows="},
+    {"a category rows=1\n",
+     "columns:1:12: expected a whole number from 2 to 999999999999999, found '1'"},
+    {"a category rows=1000000000000000\n",
+     "from 2 to 999999999999999, found '1000000000000000'"},
+    {"a category rows=-4\n", "expected a whole number from 2 to 999999999999999, found '-4'"},
+    {"a bucket\n", "columns:1:9: bucket needs its edges"},
+    {"a bucket 1,2,2\n", "columns:1:14: edges must rise"},
+    {"a bucket 1,b\n", "columns:1:12: expected a number, found 'b'"},
+    {"a cross\n", "columns:1:8: cross needs the other column"},
+    {"a cross b\n", "columns:1:3: a cross needs rows="},
+    {"a skip\nb skip\nc cross d rows=4\n", "columns:3:1: cross: there is no column 'd'"},
+    {"a list rows=5\n", "columns:1:3: a list needs sep="},
+    {"a list sep=ab\n", "columns:1:8: sep= needs one character"},
+    {"a list sep=; weight=\n", "columns:1:14: weight= needs one character"},
+    {"a list sep=; weight=;\n", "columns:1:3: sep= and weight= are the same"},
+    {"a category category\n", "columns:1:12: the column is a feature of words already"},
+    {"a skip\nb category list sep=|\n",
+     "columns:2:12: the column is a feature of words already, and a list is a category of "
+     "several words: write one of them, as in: b list sep=| rows=1000"},
+    {"a cross a rows=5 cross a rows=6\n", "columns:1:1: feature 'a_x_a' is there already"},
+    {"a list sep=| normalize\n", "columns:1:3: normalize needs weight="},
+    {"a list sep=| normalise\n", "found 'normalise' (did you mean normalize?)"},
+    {"missing category\na label\n",
+     "columns:1:1: 'missing' is a setting: a column of that name stands in double quotes, as "
+     "in: \"missing\" category"},
+    {"quote category hash\n", "columns:1:1: 'quote' is a setting: a column of that name"},
+    {"delimiter skip\n", "columns:1:1: 'delimiter' is a setting: a column of that name"},
+    {"\"quote\" catgory\n", "found 'catgory' (did you mean category?)"},
+    {"Order Id skip\n", "columns:1:7: expected label, dense, category, bucket, cross, list, "
+                        "sample-weight or skip, found 'Id' (a name with spaces or # "
+                        "stands in double quotes: "
+                        "\"Order Id\")"},
+    {"y label\nsize in m dense log\n", "double quotes: \"size in m\")"},
+    {"Job #2 category\n", "columns:1:5: column 'Job': expected what it becomes (skip: nothing) "
+                          "(a name with spaces or # stands in double quotes: \"Job #...\")"},
+    {"\"a\" more dense\n", "found 'more'"},
+    {"a dense more dense\n", "found 'more'"},
+    {"comment #\na label\n", "columns:1:9: expected what comment lines begin with (# in double "
+                             "quotes: comment \"#\")"},
+    {"\"a #1\" dens # \"x\"\n", "columns:1:8: expected label, dense"},
+    {"a skip\n", "no column is used"},
+    {"\n", "no column is used"},
+    {"delimiter\na label\n", "expected a delimiter of 1 to 15 bytes"},
+    {"delimiter 0123456789abcdef\na label\n", "expected a delimiter of 1 to 15 bytes"},
+    {"skip-lines x\na label\n",
+     "columns:1:12: expected a whole number from 0 to 999999999999999, found 'x'"},
+    {"missing\na label\n", "expected the word that means no value"},
+    {"comment\na label\n", "expected what comment lines begin with"},
+    {"a label\nmissing ?\n", "columns:2:9: expected label, dense"},
+    {"a label\nmissing ?\n", "found '?' ('missing' is a setting: before the columns)"},
+    {"a label\nheader\n",
+     "columns:2:7: column 'header': expected what it becomes (skip: nothing) "
+     "('header' is a setting: before the columns)"},
+    {"a dense shft=3\n",
+     "columns:1:9: expected an option, label, dense, category, bucket, cross, list, "
+     "sample-weight or skip, found 'shft=3' (did you mean shift=?)"},
+    {"a categry\n", "found 'categry' (did you mean category?)"},
+    {"a category mincount=3\n", "found 'mincount=3' (did you mean min_count=?)"},
+    {"a dense rows=3\n", "found 'rows=3' (rows= is no option here)"},
+    {"a label\r\n\r\nb dens\r\n", "columns:3:3: expected label"},
+};
 static void description_mistakes(void) {
-    static const struct {
-        const char *text, *message;
-    } grid[] = {
-        {"a label\nb dense loud\n", "columns:2:9: expected an option, label, dense, category, "
-                                    "bucket, cross, list, sample-weight or skip, found 'loud'"},
-        {"\xEF\xBB\xBFheader\nb dense clip=5\n", "columns:2:9: expected an option, label"},
-        {"a label\nb dense clip=5\n", "columns:2:9: expected an option, label, dense"},
-        {"a category hash row=9\n", "found 'row=9' (did you mean rows=?)"},
-        {"a list rows=9 sepp=|\n", "found 'sepp=|' (did you mean sep=?)"},
-        {"a label\nb\n", "columns:2:2: column 'b': expected what it becomes"},
-        {"a label\na skip\n", "columns:2:1: column 'a' is on line 1 already"},
-        {"a label label\n", "columns:1:9: a second label of one column"},
-        {"a label weight=2\n", "columns:1:1: weight= of the only label: there is no other"},
-        {"a label weight=0\nb label\n", "columns:1:9: weight= of a label is above 0"},
-        {"a sample-weight\nb sample-weight\n", "columns:2:3: a second sample-weight"},
-        {"a label positive=x,,y\n", "columns:1:9: positive= has an empty word"},
-        {"a dense shift=much\n", "columns:1:9: expected a number, found 'much'"},
-        {"a dense scale=1e99\n", "columns:1:9: expected a number, found '1e99'"},
-        {"a dense missing=\n", "columns:1:9: expected a number, found ''"},
-        {"a category hash\n", "columns:1:3: a hashed feature needs rows="},
-        {"a category rows=1\n",
-         "columns:1:12: expected a whole number from 2 to 999999999999999, found '1'"},
-        {"a category rows=1000000000000000\n",
-         "from 2 to 999999999999999, found '1000000000000000'"},
-        {"a category rows=-4\n", "expected a whole number from 2 to 999999999999999, found '-4'"},
-        {"a bucket\n", "columns:1:9: bucket needs its edges"},
-        {"a bucket 1,2,2\n", "columns:1:14: edges must rise"},
-        {"a bucket 1,b\n", "columns:1:12: expected a number, found 'b'"},
-        {"a cross\n", "columns:1:8: cross needs the other column"},
-        {"a cross b\n", "columns:1:3: a cross needs rows="},
-        {"a skip\nb skip\nc cross d rows=4\n", "columns:3:1: cross: there is no column 'd'"},
-        {"a list rows=5\n", "columns:1:3: a list needs sep="},
-        {"a list sep=ab\n", "columns:1:8: sep= needs one character"},
-        {"a list sep=; weight=\n", "columns:1:14: weight= needs one character"},
-        {"a list sep=; weight=;\n", "columns:1:3: sep= and weight= are the same"},
-        {"a category category\n", "columns:1:12: the column is a feature of words already"},
-        {"a skip\nb category list sep=|\n",
-         "columns:2:12: the column is a feature of words already, and a list is a category of "
-         "several words: write one of them, as in: b list sep=| rows=1000"},
-        {"a cross a rows=5 cross a rows=6\n", "columns:1:1: feature 'a_x_a' is there already"},
-        {"a list sep=| normalize\n", "columns:1:3: normalize needs weight="},
-        {"a list sep=| normalise\n", "found 'normalise' (did you mean normalize?)"},
-        {"missing category\na label\n",
-         "columns:1:1: 'missing' is a setting: a column of that name stands in double quotes, as "
-         "in: \"missing\" category"},
-        {"quote category hash\n", "columns:1:1: 'quote' is a setting: a column of that name"},
-        {"delimiter skip\n", "columns:1:1: 'delimiter' is a setting: a column of that name"},
-        {"\"quote\" catgory\n", "found 'catgory' (did you mean category?)"},
-        {"Order Id skip\n", "columns:1:7: expected label, dense, category, bucket, cross, list, "
-                            "sample-weight or skip, found 'Id' (a name with spaces or # "
-                            "stands in double quotes: "
-                            "\"Order Id\")"},
-        {"y label\nsize in m dense log\n", "double quotes: \"size in m\")"},
-        {"Job #2 category\n", "columns:1:5: column 'Job': expected what it becomes (skip: nothing) "
-                              "(a name with spaces or # stands in double quotes: \"Job #...\")"},
-        {"\"a\" more dense\n", "found 'more'"},
-        {"a dense more dense\n", "found 'more'"},
-        {"comment #\na label\n", "columns:1:9: expected what comment lines begin with (# in double "
-                                 "quotes: comment \"#\")"},
-        {"\"a #1\" dens # \"x\"\n", "columns:1:8: expected label, dense"},
-        {"a skip\n", "no column is used"},
-        {"\n", "no column is used"},
-        {"delimiter\na label\n", "expected a delimiter of 1 to 15 bytes"},
-        {"delimiter 0123456789abcdef\na label\n", "expected a delimiter of 1 to 15 bytes"},
-        {"skip-lines x\na label\n",
-         "columns:1:12: expected a whole number from 0 to 999999999999999, found 'x'"},
-        {"missing\na label\n", "expected the word that means no value"},
-        {"comment\na label\n", "expected what comment lines begin with"},
-        {"a label\nmissing ?\n", "columns:2:9: expected label, dense"},
-        {"a label\nmissing ?\n", "found '?' ('missing' is a setting: before the columns)"},
-        {"a label\nheader\n",
-         "columns:2:7: column 'header': expected what it becomes (skip: nothing) "
-         "('header' is a setting: before the columns)"},
-        {"a dense shft=3\n",
-         "columns:1:9: expected an option, label, dense, category, bucket, cross, list, "
-         "sample-weight or skip, found 'shft=3' (did you mean shift=?)"},
-        {"a categry\n", "found 'categry' (did you mean category?)"},
-        {"a category mincount=3\n", "found 'mincount=3' (did you mean min_count=?)"},
-        {"a dense rows=3\n", "found 'rows=3' (rows= is no option here)"},
-    };
-    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
         neo_schema *s = NULL;
-        CHECK_ERR(neo_schema_parse(ctx, grid[i].text, &s), NEO_ERR_FORMAT, grid[i].message);
+        CHECK_ERR(neo_schema_parse(ctx, mistakes[i].text, &s), NEO_ERR_FORMAT,
+                  mistakes[i].message);
         CHECK(s == NULL);
     }
     neo_schema *s = NULL;
@@ -129,6 +131,15 @@ static void description_mistakes(void) {
     CHECK_ERR(neo_schema_parse(ctx, path, &s), NEO_ERR_FORMAT, "columns.txt:2:3: expected label");
     write_bytes(path, "\xFF\xFE" "a\0 \0", 6);
     CHECK_ERR(neo_schema_parse(ctx, path, &s), NEO_ERR_FORMAT, "NUL byte (UTF-16? use iconv)");
+    write_text(path, "a label\rb dense\r");
+    CHECK_ERR(neo_schema_parse(ctx, path, &s), NEO_ERR_FORMAT,
+              "columns.txt:1:1: lines that end with \\r alone: use tr");
+    neo_reader *r = NULL;
+    CHECK_OK(neo_schema_parse(ctx, "a dense\nb skip\n", &s));
+    const neo_reader_desc d = {.schema = s, .paths = (const char *const[]){path}, .path_count = 1,
+                               .batch = 1};
+    CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_ARG, "no column of the description is a label");
+    neo_schema_destroy(s);
 }
 
 /* A '#' in double quotes is part of a name or a word; it begins a comment elsewhere. */

@@ -268,7 +268,8 @@ done <<END
 --sync-every_is_of_--replicas --sync-every 2
 --replicas_does_not_go_with_--keys --replicas 2 --keys
 --replicas_does_not_go_with_--tier --replicas 2 --tier $W/tier --memory 1000000
-goes_with_neither_--clip-norm --replicas 2 --sync-every 2 --clip-norm 1
+above_1_does_not_go_with_--clip-norm --replicas 2 --sync-every 2 --clip-norm 1
+above_1_does_not_go_with_--micro-batches --replicas 2 --sync-every 2 --micro-batches 2
 averages_rows_of_f32,_not_of_bf16 --replicas 2 --sync-every 2 --rows-dtype bf16
 --towers_does_not_go_with_--replicas --replicas 2 --towers 2
 END
@@ -367,7 +368,8 @@ if cat "$W/out" "$W/err" | grep -q '^pruned [1-9][0-9]* keys'; then pass; else
     fail "pruned: $(cat "$W/err")"
 fi
 refused "another --prune" 'keys' $keyed --prune 0.5 --evict age:3 --checkpoint "$W/keyed" --resume
-refused "pruned rows of no keys" 'and --prune are of --keys' $model --prune 0.1
+refused "pruned rows of no keys" '--prune is of --keys' $model --prune 0.1
+refused "rows of no keys" '--key-rows is of --keys' $model --key-rows 64 --evict lru
 refused "other keys" 'keys' $keyed --evict lfu --checkpoint "$W/keyed" --resume
 refused "keys of another range" "rows is '3000' there, '3001' here" $keyed --evict age:3 \
     --rows 3001 --checkpoint "$W/keyed" --resume
@@ -400,7 +402,7 @@ refused "a period of scores" '--evict score:3: not lru' $keyed --evict score:3
 refused "scores of a tier" '--tier has lru and lfu' $model --tier "$W/tier" --memory 1M \
     --evict score
 refused "an age of nothing" '--evict age: not lru' $keyed --evict age
-refused "evict of no keys" 'are of --keys' $model --evict lru
+refused "evict of no keys" '--evict is of --keys or --tier' $model --evict lru
 refused "a filter of nothing" '--bloom is of --admit 2 to 15' $keyed --bloom
 refused "another filter" 'keys' $keyed --admit 3 --bloom --checkpoint "$W/keyed" --resume
 
@@ -942,7 +944,8 @@ same "and read" "$(on 4 --nodes 2 --plan "$W/plan")" "$single"
 sed 's/ grid .*/ rw 3,0-2/' "$W/plan" >"$W/plan2"
 same "and changed" "$(on 4 --nodes 2 --plan "$W/plan2" --pipeline off)" "$single"
 refused "a plan of other ranks" 'plan' $wide --ranks 2 --plan "$W/plan"
-refused "tables that do not fit" 'memory\|bytes' $wide --ranks 2 --memory 1000
+refused "tables that do not fit" '[0-9] bytes each would do: give as many by --memory' $wide \
+    --ranks 2 --memory 1000
 $D $wide --ranks 4 --show-plan 2>"$W/err" >"$W/out"
 if grep -q '^plan: 26 tables on 4 ranks' "$W/out" && [ "$(grep -c '^table ' "$W/out")" = 26 ]; then
     pass
@@ -1096,7 +1099,7 @@ same "a checkpoint beside training" "$(digest $model --repro-shards 8 --ranks 3 
     --checkpoint "$W/async" --every 2 --checkpoint-async)" "$base"
 same "the same, evaluated" "$(digest $model --repro-shards 8 --checkpoint "$W/async" --eval)" \
     "$base"
-refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
+refused "--checkpoint-async alone" "--checkpoint-async needs --checkpoint" $model --checkpoint-async
 refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
 refused "--checkpoint-bits alone" "needs --checkpoint" $model --checkpoint-bits 4
 refused "--checkpoint-bits 3" "not 8, 4 or 2" $model --checkpoint "$W/none" --checkpoint-bits 3
@@ -1201,6 +1204,25 @@ for file in "$weights" "$state"; do
     cp "$W/saved" "$file"
 done
 same "whole again" "$(digest $short --repro-shards 8 --resume)" "$base"
+digest $model --repro-shards 8 --checkpoint "$W/two" --every 4 >"$W/out"
+newest=$W/two/$(ls "$W/two" | tail -1)
+: >"$newest/$(basename "$weights")"
+refused "a damaged newest checkpoint" \
+    "the checkpoint before it is of step 8: to go on from that, move $newest away" \
+    $model --repro-shards 8 --checkpoint "$W/two" --resume
+mv "$newest" "$W/moved"
+same "the one before it" "$(digest $model --repro-shards 8 --checkpoint "$W/two" --resume)" "$base"
+if [ -x "$B/gpt" ]; then
+    gpt="$B/gpt --data README.md --layers 1 --heads 1 --width 16 --context 8 --batch 4 --steps 1"
+    try "gpt" $gpt --sample 0 --repro-shards 8 --checkpoint "$W/gpt"
+    for more in --resume --eval; do
+        refused "a checkpoint of gpt, $more" 'it is a checkpoint of gpt, not of dlrm' $model \
+            --repro-shards 8 --checkpoint "$W/gpt" $more
+    done
+    $gpt --repro-shards 8 --checkpoint "$W/ckpt" --resume >"$W/out" 2>"$W/err"
+    same "a checkpoint of dlrm" "$(grep -o 'it is a checkpoint of .*' "$W/err")" \
+        "it is a checkpoint of dlrm, not of gpt"
+fi
 find "$W/ckpt" -name 'manifest.json' -exec rm {} +
 refused "no manifest" 'checkpoint' $short --repro-shards 8 --eval
 echo 'not a checkpoint' >"$W/plain_file"
@@ -1356,7 +1378,9 @@ refused "dim 0" 'dim' $model --dim 0
 refused "lr nan" 'lr' $model --lr nan
 refused "lr inf" 'lr' $model --lr inf
 refused "optimizer" 'optimizer' $model --optimizer nosuch
-refused "l1 without ftrl" '--l1 and --l2 are for --optimizer ftrl' $model --l1 0.1
+refused "l1 without ftrl" '--l1 is for --optimizer ftrl' $model --l1 0.1
+refused "l2 without ftrl" '--l2 is for --optimizer ftrl' $model --l2 0.1
+refused "predictions of nothing" '--predict needs --test' --data a --predict "$W/none"
 refused "weight decay of ftrl" 'has --l2 instead' $model --optimizer ftrl --weight-decay 0.1
 refused "dtype" '--dtype f16' $model --dtype f16
 refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
@@ -1534,11 +1558,16 @@ refused "a report over a description whose name has a comma" 'read and written' 
 refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --report "$W/./new" \
     $criteo
 refused "missing npy" 'missing' --data "$W/missing_" $npy
+refused "text as npy" 'plain_file is no array, and arrays are several files: --data is what' \
+    --data "$W/plain_file" $npy
 refused "a file of npy" 'is one of several files: --data is what their names begin with' \
     --data "$W/day_0_dense.npy" $npy
 # Words that no data can make right are refused before a pass over the data, which is bad here.
 printf 'y label\nx dense\nc category\n' >"$W/late.columns"
 printf '1,2,a\nbad\n' >"$W/late.csv"
+printf 'x dense\ny dense\nc skip\n' >"$W/none.columns"
+refused "no label" 'none.columns: no column is a label, as in: click label' --data "$W/late.csv" \
+    --columns "$W/none.columns"
 while read -r said options; do
     refused "$options, before the data" "^dlrm: --$said" --data "$W/late.csv" --test \
         "$W/late.csv" --columns "$W/late.columns" $options

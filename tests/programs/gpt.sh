@@ -438,6 +438,7 @@ refused "a character of two bytes" "the character 1, 'ü', is not in the vocabul
 refused "a character that is not there" "the character 4, '{', is not in the vocabulary" $small \
     --prompt 'to {'
 refused "heads" '--width 32: must be a multiple of the 3 of --heads' $small --heads 3
+refused "a rate that rises" '--min-lr 0.0001: above --lr 5e-05: give both' $small --lr 0.00005
 refused "no layers" '--layers must be at least 1' $small --layers 0
 refused "an option" '--nosuch: no such option' $small --nosuch
 if NEO_ISA= "$B/gpt" $small --steps 0 >"$W/out" 2>&1; then pass; else
@@ -458,7 +459,7 @@ refused "no half for a hybrid" '3 ranks have no half, give --factor' $small --ra
     --repro-shards 8 --shard hybrid
 refused "too few leaves" '--repro-shards 2: must be at least the 4 ranks' $small --repro-shards 2 \
     --ranks 4
-refused "a checkpoint without a name" '--checkpoint-async need --checkpoint' $small --resume
+refused "a checkpoint without a name" '--resume needs --checkpoint' $small --resume
 refused "two sources" 'leave one out' $small --load x --checkpoint "$W/x" --resume
 if [ -w /dev/full ]; then
     timeout 900 $D $small --ranks 2 >/dev/full 2>"$W/err"

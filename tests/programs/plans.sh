@@ -92,8 +92,8 @@ done
 # What does not fit says what would, and that does.
 "$B/plan" $P/models/i1.model $P/clusters/zionex.cluster --memory 5GiB >"$W/small" 2>"$W/err"
 enough=$(sed -n 's/.*; \([0-9]*\) bytes each would do$/\1/p' "$W/err")
-if [ -n "$enough" ] && "$B/plan" $P/models/i1.model $P/clusters/zionex.cluster --memory "$enough" \
-    >"$W/enough" 2>&1; then
+if [ -n "$enough" ] && grep -q '^plan: --memory: ' "$W/err" && "$B/plan" $P/models/i1.model \
+    $P/clusters/zionex.cluster --memory "$enough" >"$W/enough" 2>&1; then
     pass
 else
     fail "5 GiB: $(cat "$W/err" "$W/enough")"
@@ -134,6 +134,8 @@ refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" \
 refuse "too much" 'batch 100 7\n' "$good_cluster" "bad.model:1: more than belongs on the line: '7'"
 refuse "twice" 'batch 100\ntable a 1x1 1\ntable a 1x1 1\n' "$good_cluster" \
     "bad.model:3: a second table 'a'"
+refuse "a second batch" 'batch 100\ntable a 1x1 1\nbatch 200\n' "$good_cluster" \
+    "bad.model:3: a second line 'batch'"
 tables=$(awk 'BEGIN { for (i = 0; i < 16385; i++) print "table t" i " 1x1 1" }')
 refuse "too many tables" "$tables" "$good_cluster" \
     "bad.model:16385: more tables than plan takes, 16384: 't16384'"
@@ -233,6 +235,7 @@ refuse_option "--set unit.x.flops=1: no unit has the name 'x'" --set unit.x.flop
 refuse_option "--set cross.bandwidth=fast: not a number" --set cross.bandwidth=fast
 refuse_option "--set batch=1 2: more than belongs there: '2'" --set "batch=1 2"
 refuse_option "--set batch=: not NAME=VALUE" --set batch=
+refuse_option "--set batch: neither WHAT=VALUE, as batch=64K, nor a1, a2, f1 or i1" --set batch
 refuse_option "has units and also bottom_flops" --set bottom_flops=1e9
 refuse_option "--timeline t.png: ends in neither .svg nor .json" --timeline t.png
 refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8

@@ -153,6 +153,13 @@ for words in 'Ids whose rows the tier has in memory, rank 0, %' \
     else pass
     fi
 done
+# Rows that an evaluation alone looks up, none of which is in memory, are in no point.
+awk 'BEGIN { for (i = 0; i < 512; i++) print i % 2 " 0:" i % 50 ":1 1:" i % 7 ":1" }' >"$W/few.ffm"
+awk 'BEGIN { for (i = 0; i < 512; i++) print i % 2 " 0:" 1000 + i ":1 1:7:1" }' >"$W/other.ffm"
+$D --data "$W/few.ffm" --test "$W/other.ffm" --format libffm --model fm --rows 100000 $model $tier \
+    --memory 3M --log-every 4 --eval-every 1/2 --report "$W/looks.html" >"$W/out" 2>"$W/err"
+same "an evaluation between two points" "$(grep -o 'in memory <b>[0-9.]*' "$W/looks.html")" \
+    "in memory <b>100"
 
 # ---- refused ----
 refused() {
@@ -167,8 +174,9 @@ refused() {
     fi
 }
 refused "no memory" "--tier needs --memory" $tier
-refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*" $tier --memory 1K
-least=$("$D" $base $tier --memory 1K 2>&1 | sed -n 's/.*a batch of these tables needs //p')
+refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*: give as many by \
+--memory" $tier --memory 1K
+least=$(sed -n 's/.*a batch of these tables needs \([0-9]*\).*/\1/p' "$W/err")
 refused "a byte too little" "needs $least" $tier --memory $((least - 1))
 if "$D" $base $tier --memory "$least" >"$W/out" 2>&1; then pass; else
     fail "what it needs is too little: $(tail -1 "$W/out")"; fi

@@ -193,8 +193,8 @@ else fail "--report with --trace: $(tail -3 "$W/err")"
 fi
 # --cluster: predictions follow the file, of the optimizer, too, and the report says where they are
 # off most; other lines than those of a rank's speed are passed over.
-printf 'ranks 4 2 # none\nflops 1e3\nstep 7\nmemory_bandwidth 1e6\nlayer dots 2e-3 0 0 0 0\n' \
-    >"$W/slow.cluster"
+printf '\357\273\277ranks 4 2 # none\r\n\nflops 1e3\nstep 7\n' >"$W/slow.cluster"
+printf 'memory_bandwidth 1e6\nlayer dots 2e-3 0 0 0 0\n' >>"$W/slow.cluster"
 "$B/dlrm" $model --cluster "$W/slow.cluster" --trace "$W/t.json" --report "$W/r.html" \
     >"$W/out" 2>"$W/err"
 tr -d '\n' <"$W/r.html" | sed 's/<[^>]*>/ /g' >"$W/text"
@@ -212,6 +212,13 @@ done
 if grep -q 'predicted to take [0-9]' "$W/plan.2M" && cmp -s "$W/plan.2M" "$W/plan.2e6"; then pass
 else fail "--cluster with units: $(cat "$W/plan.2M" "$W/plan.2e6" "$W/err")"
 fi
+# Each line that a cluster file may have, by read.h.
+sed -n '/A cluster file:/,/A what-if/s/^     \([a-z][^ ]*\( [^ ][^ ]*\)*\)\(  .*\)*$/\1/p' \
+    examples/plan/read.h >"$W/all.cluster"
+if [ "$(wc -l <"$W/all.cluster")" -ge 17 ] &&
+    "$B/dlrm" $model --cluster "$W/all.cluster" >"$W/out" 2>"$W/err"; then pass
+else fail "--cluster with all lines: $(cat "$W/all.cluster" "$W/err")"
+fi
 # A pipe is read once, for both ranks.
 cat "$W/slow.cluster" | "$B/dlrm" $model --ranks 2 --show-plan --cluster /dev/stdin 2>"$W/err" |
     grep '^plan:' >"$W/plan.pipe"
@@ -219,7 +226,11 @@ same "--cluster from a pipe" "$(cat "$W/plan.pipe")" "$(cat "$W/plan.2e6")"
 printf 'flops 1e9\nlayer forward 1e-9 0 x\n' >"$W/bad.cluster"
 printf 'flops 20G 7\n' >"$W/more.cluster"
 printf 'local 2e9 5\n' >"$W/no.cluster"
-for case in "$W/bad.cluster|bad.cluster:2: layer forward: 3 more numbers from 0 up are wanted" \
+printf 'flops 2e9\n# a typo:\nlokup 1.2\n' >"$W/typo.cluster"
+printf 'flops 2e9\nrows adam2 1 2 3 4 5 6\n' >"$W/curve.cluster"
+for case in "$W/typo.cluster|typo.cluster:3: nothing that a cluster has: 'lokup 1.2'" \
+    "$W/curve.cluster|curve.cluster:2: nothing that a cluster has: 'rows adam2'" \
+    "$W/bad.cluster|bad.cluster:2: layer forward: 3 more numbers from 0 up are wanted" \
     "$W/more.cluster|more.cluster:1: flops: more than belongs on the line" \
     "$W/no.cluster|no line says how fast a rank computes" "$W|Is a directory" \
     "$W/nowhere|--cluster $W/nowhere: No such file"; do

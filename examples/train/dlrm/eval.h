@@ -110,9 +110,7 @@ static neo_status look_for_stop(run *r) {
 
 /* The next batch of test or validation data. Collective. */
 static neo_status next_of_tests(run *r, neo_reader *reader, neo_batch *batch) {
-    neo_status status = read_batch(r, reader, batch);
-    if (neo_schema_format(r->m.schema) != NEO_FORMAT_NPY) status = advise_rows(status);
-    return agree(r->me.comm, status);
+    return agree(r->me.comm, read_batch(r, reader, batch));
 }
 
 /* Gathers the logits, labels and weights of a batch as it was read at rank 0. Collective. */

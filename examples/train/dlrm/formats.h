@@ -49,11 +49,20 @@ static neo_status column_schema(const schema_call *c) {
     return neo_fail(status, "%s: not there: --format adult has its columns beside its data, or "
                     "give --columns FILE", path);
 }
-/* An id above the rows that are counted, as one that test data alone have: say what gives more. */
-static neo_status advise_rows(neo_status status) {
-    const char *said = status == NEO_ERR_RANGE ? neo_last_error() : "";
-    if (!strstr(said, "the rows of its table") && !strstr(said, "rows are counted")) return status;
-    return neo_fail(status, "%s: --rows N gives tables their size, with ids modulo N", said);
+/* An error of data: say which option puts it right. An id above the rows that are counted is one
+   that test data alone have; rows of raw that do not fill their file, or begin with no label, have
+   another size. */
+static neo_status advise_data(const options *o, neo_status status) {
+    const char *said = status == NEO_OK || status == NEO_END ? "" : neo_last_error();
+    if (strstr(said, "the rows of its table") || strstr(said, "rows are counted"))
+        return neo_fail(status, "%s: --rows N gives tables their size, with ids modulo N", said);
+    if (strstr(said, "no column of the description"))
+        REFUSE("%s: no column is a label, as in: click label",
+               o->columns ? o->columns : "adult.columns");
+    if (o->hot && (strstr(said, "ends inside row") || strstr(said, "a label")))
+        return neo_fail(status, "%s: a row is its label (those of --tasks), 13 numbers and the "
+                        "ids of --hot %.99s", said, o->hot);
+    return status;
 }
 static neo_status svm_schema(const schema_call *c, int with_fields) {
     neo_libsvm_desc d = {.with_fields = with_fields, .rows = c->o->rows, .modulo = c->o->rows > 0,
@@ -64,7 +73,7 @@ static neo_status svm_schema(const schema_call *c, int with_fields) {
             REFUSE("%s is read once, and the largest %s is found by a pass of its own%s",
                    c->files[i], with_fields ? "field" : "index",
                    with_fields ? "" : ": give --rows");
-    return advise_rows(neo_schema_libsvm(c->ctx, &d, c->out));
+    return advise_data(c->o, neo_schema_libsvm(c->ctx, &d, c->out));
 }
 static neo_status libsvm_schema(const schema_call *c) { return svm_schema(c, 0); }
 static neo_status libffm_schema(const schema_call *c) { return svm_schema(c, 1); }
@@ -78,9 +87,9 @@ static int is_there(const char *prefix, const char *name) {
     FILE *f = length < (int)sizeof path ? fopen(path, "rb") : NULL;
     return f && fclose(f) == 0;
 }
-static neo_status one_of_several(const char *path) {
-    REFUSE("%s is one of several files: --data is what their names begin with, as dir/day_0_",
-           path);
+static neo_status one_of_several(const char *path, int is_array) {
+    REFUSE("%s is %s: --data is what their names begin with, as dir/day_0_", path,
+           is_array ? "one of several files" : "no array, and arrays are several files");
 }
 /* --rows for every feature of arrays, whose number they know themselves. */
 typedef neo_status (*arrays_fn)(neo_ctx *ctx, const char *const *prefixes, int count,
@@ -89,7 +98,7 @@ static neo_status arrays_schema(const schema_call *c, arrays_fn create) {
     enum { MOST = 65536 }; /* features that neo takes */
     for (int i = 0; i < c->count; i++)
         if (!is_there(c->files[i], "dense.npy") && is_there(c->files[i], ""))
-            return one_of_several(c->files[i]);
+            return one_of_several(c->files[i], strstr(c->files[i], ".np") != NULL);
     const int64_t range = range_of_ids(c->o);
     const int given = range > 0;
     int64_t *rows = given ? malloc(MOST * sizeof *rows) : NULL;
@@ -97,7 +106,7 @@ static neo_status arrays_schema(const schema_call *c, arrays_fn create) {
     for (int i = 0; given && i < MOST; i++) rows[i] = range;
     neo_status status = create(c->ctx, c->files, c->count, rows, c->o->rows > 0, c->out);
     free(rows);
-    return advise_rows(status);
+    return advise_data(c->o, status);
 }
 static neo_status npy_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npy); }
 static neo_status npz_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npz); }
@@ -107,16 +116,7 @@ static neo_status binary_schema(const schema_call *c) {
                          .path_count = c->count};
     int64_t rows[26];
     if (tables_of_preset(c->o, rows)) d.rows_per_feature = rows;
-    return advise_rows(neo_schema_binary(c->ctx, &d, c->out));
-}
-/* Rows of raw that do not fill their file, or begin with no label: say what gives them their
-   size. */
-static neo_status advise_hot(const options *o, neo_status status) {
-    if ((status != NEO_ERR_FORMAT && status != NEO_ERR_RANGE) || !o->hot) return status;
-    if (!strstr(neo_last_error(), "ends inside row") && !strstr(neo_last_error(), "a label"))
-        return status;
-    return neo_fail(status, "%s: a row is its label (those of --tasks), 13 numbers and the ids of "
-                    "--hot %.99s", neo_last_error(), o->hot);
+    return advise_data(c->o, neo_schema_binary(c->ctx, &d, c->out));
 }
 static neo_status raw_schema(const schema_call *c) {
     neo_binary_desc d = {.rows = range_of_ids(c->o), .modulo = c->o->rows > 0, .paths = c->files,
@@ -135,7 +135,7 @@ static neo_status raw_schema(const schema_call *c) {
         if (!*p) break;
     }
     d.ids_per_feature = hot;
-    return advise_hot(c->o, advise_rows(neo_schema_binary(c->ctx, &d, c->out)));
+    return advise_data(c->o, neo_schema_binary(c->ctx, &d, c->out));
 }
 
 typedef struct format {
@@ -212,7 +212,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
         REFUSE("%s is UTF-16: iconv -f UTF-16%s -t UTF-8 makes text of it that can be read", path,
                bytes[0] == 0 ? "BE" : bytes[1] == 0 ? "LE" : "");
     if (count > 6 && (strstr(path, ".npz") || memcmp(bytes, "\x93NUMPY", 6) == 0))
-        return one_of_several(path);
+        return one_of_several(path, 1);
     if (neo_packing_of(bytes, count).name)
         REFUSE("%s is compressed: %s it into --data - with the --format of its text", path,
                neo_packing_of(bytes, count).unpack);
@@ -255,7 +255,7 @@ static neo_status check_format(const options *o) {
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s, ", FORMATS[i].name);
     if (!f && strcmp(o->format, "auto")) REFUSE("--format %s: not %sor auto", o->format, names);
     if (o->synthetic && (o->data || o->test))
-        REFUSE("--synthetic generates data: leave out --data and --test");
+        REFUSE("--synthetic generates data: leave out --%s", o->data ? "data" : "test");
     if (o->synthetic && !o->no_format)
         REFUSE("--synthetic generates samples, and reads none of --format %s: leave out --format",
                o->format);

@@ -453,11 +453,14 @@ static const char *const EVICT_NAMES[EVICTS] = {"lru", "lfu", "age", "score"}; /
 static neo_status parse_keys(const options *o, neo_keys *keys) {
     const char *evict = o->evict ? o->evict : EVICT_NAMES[0], *colon = strchr(evict, ':');
     const size_t length = colon ? (size_t)(colon - evict) : strlen(evict);
+    const char *given = o->admit       ? "admit" :
+                        o->key_rows    ? "key-rows" :
+                        o->prune > 0   ? "prune" : NULL;
     char *end = NULL;
     int policy = 0;
     *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit, .bloom = o->bloom != 0};
-    if (!o->keys && ((o->evict && !o->tier) || o->admit || o->key_rows || o->prune > 0))
-        REFUSE("--admit, --key-rows and --prune are of --keys; --evict of --keys or --tier");
+    if (!o->keys && given) REFUSE("--%s is of --keys", given);
+    if (!o->keys && o->evict && !o->tier) REFUSE("--evict is of --keys or --tier");
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");
@@ -527,8 +530,8 @@ static neo_status check_replicas(const options *o) {
     if (o->replicas > 1)
         TRY(goes_without("replicas", without, sizeof without / sizeof without[0]));
     if (apart && (o->clip_norm > 0 || o->micro_batches > 1))
-        REFUSE("--sync-every above 1 goes with neither --clip-norm nor --micro-batches: gradients "
-               "are those of a group");
+        REFUSE("--sync-every above 1 does not go with --%s: gradients are those of a group",
+               o->clip_norm > 0 ? "clip-norm" : "micro-batches above 1");
     if (apart && strcmp(o->rows_dtype, "f32"))
         REFUSE("--sync-every above 1 averages rows of f32, not of %s", o->rows_dtype);
     if (o->saves.every % o->sync_every)
@@ -590,7 +593,7 @@ static neo_status check_options(const options *o) {
     neo_keys keys;
     TRY(parse_keys(o, &keys));
     if ((o->l1 > 0 || o->l2 > 0) && strcmp(o->optimizer, "ftrl"))
-        REFUSE("--l1 and --l2 are for --optimizer ftrl");
+        REFUSE("--%s is for --optimizer ftrl", o->l1 > 0 ? "l1" : "l2");
     if (o->weight_decay > 0 && strcmp(o->optimizer, "ftrl") == 0)
         REFUSE("--optimizer ftrl has --l2 instead of --weight-decay");
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
@@ -602,7 +605,8 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_saves(&o->saves));
     if (o->full_every && (!o->saves.dir || strcmp(o->machine.device, "cpu")))
         REFUSE("--checkpoint-delta needs --checkpoint, and is not on a GPU yet");
-    if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
+    if ((o->eval || o->predict) && !has_test)
+        REFUSE("--%s needs --test", o->eval ? "eval" : "predict");
     TRY(cli_check_load(o->load));
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
     if (o->mllog && (o->summary || reads_only(o) || !has_data))

@@ -14,31 +14,22 @@ static int ranks_per_node(const neo_comm *comm) {
     return n;
 }
 
-/* Multiplications and additions of one sample in an MLP, forward. */
-static double mlp_flops(const neo_params *params) {
-    double flops = 0;
+/* An MLP: multiplications and additions of one sample, forward; numbers of it that layers take and
+   make; parameters. */
+typedef struct mlp_size {
+    double flops, values;
+    int64_t params;
+} mlp_size;
+static mlp_size size_of_mlp(const neo_params *params) {
+    mlp_size s = {0, 0, 0};
     for (int i = 0; i < neo_params_count(params); i++) {
-        neo_tensor w = neo_params_at(params, i)->value;
-        if (w.ndim == 2) flops += 2.0 * (double)neo_tensor_count(w);
+        const neo_tensor w = neo_params_at(params, i)->value; /* [out][in] */
+        s.params += neo_tensor_count(w);
+        if (w.ndim != 2) continue;
+        s.flops += 2.0 * (double)neo_tensor_count(w);
+        s.values += (double)(w.shape[0] + (s.values > 0 ? 0 : w.shape[1]));
     }
-    return flops;
-}
-
-static int64_t mlp_elements(const neo_params *params) {
-    int64_t elements = 0;
-    for (int i = 0; i < neo_params_count(params); i++)
-        elements += neo_tensor_count(neo_params_at(params, i)->value);
-    return elements;
-}
-
-/* Numbers of a sample that layers take and make. */
-static double mlp_values(const neo_params *params) {
-    double values = 0;
-    for (int i = 0; i < neo_params_count(params); i++) {
-        neo_tensor w = neo_params_at(params, i)->value; /* [out][in] */
-        if (w.ndim == 2) values += (double)(w.shape[0] + (values > 0 ? 0 : w.shape[1]));
-    }
-    return values;
+    return s;
 }
 
 /* The default is the number of leaves, which does not depend on the number of ranks, if given. */
@@ -55,7 +46,7 @@ static int64_t table_rows(const neo_ctx *ctx, const options *o, neo_feature f) {
 
 static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags,
                               neo_plan **plan) {
-    const neo_params *bottom = m->params[BOTTOM], *top = m->params[TOP];
+    const mlp_size bottom = size_of_mlp(m->params[BOTTOM]), top = size_of_mlp(m->params[TOP]);
     neo_placement placement;
     const int ranks = neo_comm_size(m->comm), groups = (int)o->replicas;
     if (ranks % groups)
@@ -67,10 +58,9 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .kept_batches = m->keeps ? m->micro_batches : 0,
                        .replicas = groups, .sync_every = (int32_t)o->sync_every,
                        .cluster = o->measured,
-                       .dense_flops_bottom = mlp_flops(bottom),
-                       .dense_flops_top = mlp_flops(top),
-                       .dense_params = mlp_elements(bottom) + mlp_elements(top),
-                       .dense_values = mlp_values(bottom) + mlp_values(top),
+                       .dense_flops_bottom = bottom.flops, .dense_flops_top = top.flops,
+                       .dense_params = bottom.params + top.params,
+                       .dense_values = bottom.values + top.values,
                        .table_placements = m->hot.placements,
                        .skip_empty = groups == 1 && (o->skip_empty || m->hot.tables),
                        .profile = o->tier ? m->profile : NULL};
@@ -281,7 +271,7 @@ static neo_status predict(model *m, const neo_plan *plan) {
         u->width_count = m->params[k] ? widths_of(m->params[k], widths[k]) : 0;
         u->widths = u->width_count ? widths[k] : NULL;
         u->flops = k ? d->dense_flops_top : d->dense_flops_bottom;
-        u->params = m->params[k] ? mlp_elements(m->params[k]) : 0;
+        u->params = m->params[k] ? size_of_mlp(m->params[k]).params : 0;
     }
     units[1].after = units[2].after = 1;
     if (m->kind->meets == DOTS) {

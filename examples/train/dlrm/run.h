@@ -85,14 +85,14 @@ static neo_status open_source(run *r, neo_reader_desc d, source *s) {
     for (int turn = 0; turn < 2; turn++) {
         neo_status status = NEO_OK;
         if (turn == (r->me.rank > 0))
-            status = advise_hot(r->o, neo_reader_open(r->m.ctx, &d, &s->reader));
+            status = advise_data(r->o, neo_reader_open(r->m.ctx, &d, &s->reader));
         TRY(agree(r->me.comm, status));
     }
     return NEO_OK;
 }
 
 static neo_status read_batch(const run *r, neo_reader *reader, neo_batch *batch) {
-    return advise_hot(r->o, neo_reader_next(reader, batch));
+    return advise_data(r->o, neo_reader_next(reader, batch));
 }
 static void close_source(source *s) {
     neo_reader_close(s->reader);

@@ -125,7 +125,9 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
                     "loaded\n");
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
-    status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    status = cli_advise_load(&r->me, neo_load(r->m.ctx, &d, r->m.state, &r->step), d.dir,
+                             NEO_DIFFERS_NOT, "");
+    if (strstr(neo_last_error(), ": it is a checkpoint of ")) return status;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (strstr(neo_last_error(), options[i])) return status;
     return neo_fail(NEO_ERR_MISMATCH, "%s: give the options of its training", shapes);
@@ -183,7 +185,7 @@ static neo_status fit_schema(run *r) {
     if (neo_schema_is_fitted(r->m.schema)) return NEO_OK;
     if (j->train_count && is_stdin(j->train_files[0]))
         REFUSE("words become ids by dictionaries, which need a pass of their own: --data - cannot "
-               "give it");
+               "give it (category hash rows=N needs none)");
     if (j->train_count && (!reads_only(r->o) || !dir))
         return neo_schema_fit(r->m.schema, j->train_files, j->train_count,
                               r->o->bad_lines[0] == 's');
@@ -463,7 +465,7 @@ static neo_status set_up(run *r) {
     if (r->me.rank == 0 && r->o->report)
         mine = neo_report_create(r->m.ctx, "neo: DLRM training", &r->m.report);
     TRY(agree(r->me.comm, mine));
-    TRY(create_tables(&r->m, r->o));
+    TRY(advise_budget(create_tables(&r->m, r->o)));
     d.schema = r->m.schema;
     if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
     if (r->train.reader && !reads_only(r->o)) TRY(look_at_tests(r));

@@ -93,6 +93,13 @@ static neo_status end_towers(model *m, int64_t global_size, float lr) {
 }
 /* ---- the tables of a step, in towers or on all ranks ---- */
 
+/* Tables that a budget does not hold: say whose it is. */
+static neo_status advise_budget(neo_status status) {
+    const char *said = status == NEO_OK ? "" : neo_last_error();
+    if (!strstr(said, "bytes each would do") && !strstr(said, "a batch of these tables needs"))
+        return status;
+    return neo_fail(status, "%s: give as many by --memory", said);
+}
 /* Tables that memory does not hold: say what makes them fit. */
 static neo_status advise_memory(const options *o, neo_status status) {
     if (status != NEO_ERR_MEMORY || o->tier) return status;

@@ -83,10 +83,23 @@ static neo_status log_window(run *r, int task, int is_lifetime) {
     return neo_report_point(r->m.report, "AUC of training", curve, (double)r->step, v.auc);
 }
 
+static neo_tier_stats tier_stats(const run *r) {
+    return r->m.tier ? neo_tier_get_stats(r->m.tier) : (neo_tier_stats){0};
+}
+/* Leaves out of the report's next points what the tier has counted since `before`. */
+static void forget_tier(run *r, neo_tier_stats before) {
+    const neo_tier_stats s = tier_stats(r);
+    r->tier.lookups += s.lookups - before.lookups;
+    r->tier.hits += s.hits - before.hits;
+    r->tier.read += s.read - before.read;
+    r->tier.prefetched += s.prefetched - before.prefetched;
+    r->tier.late += s.late - before.late;
+    r->tier.written += s.written - before.written;
+}
 /* Points of the report about the tier of rank 0: of the steps since the last ones, and bytes. */
 static neo_status report_tier(run *r) {
     neo_report *to = r->m.report;
-    const neo_tier_stats s = neo_tier_get_stats(r->m.tier), last = r->tier;
+    const neo_tier_stats s = tier_stats(r), last = r->tier;
     const double x = (double)r->step, steps = (double)(r->step - r->tier_step),
                  ids = (double)(s.lookups - last.lookups);
     const int64_t waited = s.read - s.prefetched - (last.read - last.prefetched);
@@ -163,8 +176,10 @@ static neo_status look_within(run *r, double epochs, char *text, size_t size) {
     int is_valid = r->job->valid_count > 0;
     figures *values = is_valid ? &r->valid : &r->test;
     const char *name = is_valid ? "valid" : "test";
+    const neo_tier_stats before = tier_stats(r);
     mllog_epoch(r, "eval_start");
     TRY_SPAN(r->m.ctx, "evaluation", evaluate(r, describe_test(r, is_valid), NULL, values));
+    forget_tier(r, before);
     if (r->stopped) return NEO_OK;
     mllog_accuracy(r, values, epochs);
     mllog_epoch(r, "eval_stop");
@@ -406,7 +421,7 @@ static neo_status train(run *r) {
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
     TRY(cli_digests_begin(&r->me, &o->saves, r->m.state, r->step));
-    if (r->m.tier) r->tier = neo_tier_get_stats(r->m.tier), r->tier_step = r->step;
+    r->tier = tier_stats(r), r->tier_step = r->step;
     r->best.at = -1;
     if (r->step > 0 && o->valid && o->saves.dir) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],
