@@ -3311,8 +3311,7 @@ typedef struct neo__part_tree {
     int depth;
 } neo__part_tree;
 enum { NEO__POOL_IDS = 128 };     /* of at most so many ids the buckets are found ahead */
-enum { NEO__POOL_SHORT = 7 };     /* at most so many ids has a bag that adds in registers, and */
-enum { NEO__POOL_CHAINED = 80 };  /* some such bags: sixteen of five */
+enum { NEO__POOL_HALVES = 80 };   /* at most so many ids have two passes over wide narrow rows */
 /* Some bags that are looked up together. Slots are those of a bag: its buckets. An id has a row, or
    -1 if it is not summed, the slot where it adds, and an id so far ahead, of which the row is
    fetched; the rows and those ids are the batch's ids, or copies. */
@@ -3320,14 +3319,10 @@ typedef struct neo__bag_some {
     int64_t b, b_end, slots;
     int64_t apart; /* slots from bag to bag: one more, as sums 4 KiB apart are slow */
     int known; /* 0: more ids than NEO__POOL_IDS, or more buckets: some at a time */
-    int chained; /* short bags, whose rows stand in the order in which they add */
     int64_t ahead;
     const int64_t *row, *next;
     int64_t rows[NEO__POOL_IDS], nexts[NEO__POOL_IDS];
     int32_t slot[NEO__POOL_IDS + 16];
-    int64_t ordered[NEO__POOL_CHAINED];
-    uint32_t starts[NEO__POOL_CHAINED + 16]; /* of a bag: bit r: a chain begins with its row r; the
-                                                one after its last row, too */
 } neo__bag_some;
 /* Whether the two parts on top of a stack join before part `next` is pushed. */
 NEO__EVERYWHERE NEO__INLINE int neo__part_joins(const int64_t *number, int depth, int64_t next) {

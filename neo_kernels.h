@@ -34,7 +34,6 @@
      NEO__SELECT(m, a, b): m ? a : b              NEO__SELECTI: of u32       NEO__ANY(m)
      NEO__SRAI(v, n)                              shifts i32 to the right, n constant
      NEO__SLLV(v, n) NEO__SRLV(v, n)              shifts u32 by lanes; 0 where n, unsigned, is > 31
-     NEO__ADD_IF(m, a, b): a + b where number m has all bits, a where it is 0, or a + 0
      NEO__MINI(a, b): of i32                      NEO__COUNT_IF(m, v): u32, one more where m
      NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi): from i32
      NEO__AS_I(v) NEO__AS_F(vi): the same bits
@@ -226,7 +225,6 @@ NEO__KERNEL_INLINE NEO__VF neo__512_set1_ps(float x) {
 #define NEO__SELECTI(m, a, b) ((NEO__VI)_mm512_mask_blend_epi32(m, (__m512i)(b), (__m512i)(a)))
 #define NEO__ANY(m) ((m) != 0)
 #define NEO__MINI(a, b) ((NEO__VI)_mm512_min_epi32((__m512i)(a), (__m512i)(b)))
-#define NEO__ADD_IF(m, a, b) ((NEO__VF)_mm512_mask_add_ps(a, (__mmask16)(m), a, b))
 #define NEO__COUNT_IF(m, v)                                                                        \
     ((NEO__VI)_mm512_mask_sub_epi32((__m512i)(v), m, (__m512i)(v), _mm512_set1_epi32(-1)))
 #define NEO__SLLV(v, n) ((NEO__VI)_mm512_sllv_epi32((__m512i)(v), (__m512i)(n)))
@@ -367,9 +365,6 @@ NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, NEO__VF v, int64_t n) {
 #endif
 #ifndef NEO__MINI
 #define NEO__MINI(a, b) NEO__SELECTI(NEO__GTI(b, a), a, b)
-#endif
-#ifndef NEO__ADD_IF
-#define NEO__ADD_IF(m, a, b) ((a) + NEO__AS_F(NEO__AS_I(b) & NEO__SETI(m)))
 #endif
 #ifndef NEO__COUNT_IF
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
@@ -2994,11 +2989,10 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64
    is read, and no sum is read just after it was written: either costs as much as many rows. Above
    NEO__POOL_BUCKETS buckets each group of so many has a pass over the ids of a bag.
 
-   Short bags of at most eight buckets add the same pairs in registers. Of two parts of the tree the
-   one with more rows goes first, so the other has at most three of seven and is a chain: each of
-   its rows adds to the sum of those before it. All of a bag then is +0, to which chains add in
-   turn. Where a row stands is the rows before its part, at each level of the tree, and before it in
-   its bucket; which levels cost a few operations for a vector of bags, without a branch.
+   Bags of at most eight buckets, or all of at most three ids, go one by one where the ids are all
+   inside and have no weights: so the rows fetched ahead are asked for evenly, not while rows add
+   alone. Up to three rows add in registers; more add to the sums of one of four bags in turn, so
+   none is read just after it was written, either.
 
    A wide row takes passes over its columns: fewer lines of a row on their way from memory at a
    time, so those of more rows, are read faster. */
@@ -3020,32 +3014,6 @@ NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k
     }
     return groups ? groups : 1;
 }
-#if NEO__TRAINS
-/* A bag of three rows of f32, of whole vectors and without weights: the two whose buckets part
-   lowest in the tree add first. */
-NEO__KERNEL_FAR void NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to, int64_t k,
-                                        int64_t ahead) {
-    const float *table = lookup->table;
-    const int64_t n = lookup->dim;
-    int64_t id[3], bucket[3];
-    NEO__EACH(i, 3) {
-        id[i] = ahead ? neo__jagged_id(lookup->ids, NEO__I32_IDS(lookup), k + i + ahead) : -1;
-        for (int64_t c = 0; (uint64_t)id[i] < (uint64_t)lookup->rows && c < n; c += 16)
-            NEO__FETCH(table + id[i] * lookup->dim + c);
-        id[i] = neo__jagged_id(lookup->ids, NEO__I32_IDS(lookup), k + i);
-        bucket[i] = neo__bag_bucket(lookup, id[i]);
-    }
-    const int64_t ab = bucket[0] ^ bucket[1], ac = bucket[0] ^ bucket[2], bc = ab ^ ac;
-    const int ends = ac < ab && ac < bc, later = bc < ab && bc < ac;
-    const float *p = table + (later ? id[2] : id[0]) * lookup->dim;
-    const float *q = table + (ends ? id[2] : id[1]) * lookup->dim;
-    const float *r = table + (ends ? id[1] : later ? id[0] : id[2]) * lookup->dim;
-    for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF s = ((NEO__LOAD(p + c) + NEO__LOAD(q + c)) + NEO__LOAD(r + c)) + NEO__SET(0.0f);
-        NEO__STORE(to + c, lookup->mean ? s / 3.0f : s);
-    }
-}
-#endif
 /* Adds the buckets of n ids that are all inside to their slots. */
 NEO__KERNEL_INLINE void NEO__FN(bag_slots)(const neo__bag_lookup *a, int is_i32, int64_t k,
                                            int64_t n, int32_t *slot) {
@@ -3066,10 +3034,10 @@ NEO__KERNEL_FAR void NEO__FN(bag_find)(const neo__bag_lookup *lookup, int64_t fi
     const int64_t n = k_end - k, slots = some->slots, *offsets = lookup->offsets;
     const int is_i32 = NEO__I32_IDS(lookup);
     int32_t *slot = some->slot;
-    for (int32_t from = 0; b < some->b_end; b++, from += (int32_t)some->apart) {
-        if (!NEO__ONE_WIDTH && some->chained) from = 8 * (int32_t)(offsets[b] - k);
+    for (int32_t from = 0; b < some->b_end; b++) {
         for (int64_t i = NEO__MAX(offsets[b] - k, 0); i < NEO__MIN(offsets[b + 1] - k, n); i += 8)
             for (int j = 0; j < 8; j++) slot[i + j] = from; /* past its end the next bag's follow */
+        from += NEO__ONE_WIDTH || offsets[b + 1] > offsets[b] ? (int32_t)some->apart : 0;
     }
     some->row = is_i32 ? some->rows : (const int64_t *)lookup->ids + k;
     some->next = is_i32 ? some->nexts : some->row + some->ahead;
@@ -3132,112 +3100,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo
         }
     }
 }
-#if !NEO__ONE_WIDTH
-#undef NEO__STI
-#define NEO__STI(p, v) NEO__STORE((float *)(void *)(p), NEO__AS_F(v))
-/* Fields hold numbers below 8; bit 7 of each is in top. 0x7F in those where l >= r, 0 in others. */
-NEO__KERNEL_INLINE NEO__VI NEO__FN(fields_ge)(NEO__VI l, NEO__VI r, uint32_t top) {
-    const NEO__VI d = ((l | NEO__SETI(top)) - r) & NEO__SETI(top);
-    return d - (d >> 7);
-}
-/* The places of the rows of short bags, and where their chains begin. A slot is 8 times the first
-   id of its bag + a bucket. `c` has 4 bits for each bucket of a bag: how many rows; `at`: where the
-   first of them stands. The first chains are the fullest bucket of the fullest pair of the fullest
-   half, then the rest of that pair, of that half, of the bag. */
-NEO__KERNEL_FAR void NEO__FN(bag_chain)(const neo__bag_lookup *lookup, neo__bag_some *some) {
-    enum { ROOM = NEO__POOL_CHAINED + 32 };
-    const int64_t *offsets = lookup->offsets + some->b, from = offsets[0], *ids = some->row,
-                  bags = some->b_end - some->b, n = offsets[bags] - from;
-    uint32_t sum[ROOM], size[ROOM], to[ROOM], total = 0;
-    const NEO__VI one = NEO__SETI(1), even = NEO__SETI(0x00FF00FF);
-    for (int64_t i = 0; i < n; i += NEO__W)
-        NEO__STI(sum + i, NEO__SLLV(one, (NEO__LOADI(some->slot + i) & 7u) << 2));
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t its = sum[i];
-        sum[i] = total;
-        total += its;
-    }
-    sum[n] = total;
-    for (int64_t b = 0; b < bags; b++) to[b] = sum[offsets[b] - from];
-    to[bags] = total;
-    for (int64_t i = 0; i < bags; i += NEO__W) {
-        const NEO__VI before = NEO__LOADI(to + i), c = NEO__LOADI(to + i + 1) - before;
-        NEO__VI l = c & 0x0F0F0F0Fu, r = c >> 4 & 0x0F0F0F0Fu;
-        NEO__VI m = NEO__FN(fields_ge)(l, r, 0x80808080u);
-        NEO__VI at = (r & ~m) | (l & m) << 4, bucket = (l & m) | (r & ~m), both = l + r;
-        l = both & even, r = both >> 8 & even, m = NEO__FN(fields_ge)(l, r, 0x00800080u);
-        both = (r & ~m) | (l & m) << 8, at = at + (both | both << 4);
-        NEO__VI pair = (l & m) | (r & ~m);
-        bucket = (bucket & m) | (bucket >> 8 & even & ~m), both = l + r;
-        l = both & 0xFFFFu, r = both >> 16, m = NEO__FN(fields_ge)(l, r, 0x80);
-        both = (r & ~m) | (l & m) << 16, both = both | both << 4, at = at + (both | both << 8);
-        pair = (pair & m) | (pair >> 16 & ~m), bucket = (bucket & m) | (bucket >> 16 & ~m);
-        NEO__STI(size + i, at - before);
-        NEO__STI(some->starts + i,
-                 one | NEO__SLLV(one, bucket) | NEO__SLLV(one, pair) |
-                     NEO__SLLV(one, (l & m) | (r & ~m)) | NEO__SLLV(one, l + r));
-    }
-    for (int64_t b = 0; b < bags; b++)
-        for (int j = 0; j < 8; j++) to[offsets[b] - from + j] = size[b];
-    for (int64_t i = 0; i < n; i += NEO__W) {
-        const NEO__VI slot = NEO__LOADI(some->slot + i);
-        const NEO__VI at = NEO__LOADI(to + i) + NEO__LOADI(sum + i);
-        NEO__STI(to + i, (slot >> 3) + (NEO__SRLV(at, (slot & 7u) << 2) & 15u));
-    }
-    const int64_t row_bytes = lookup->store->row_bytes;
-    const uintptr_t data = (uintptr_t)lookup->store->data;
-    int64_t i = 0;
-    for (; row_bytes <= 64 && i + 1 < n; i += 2) { /* memory has no work since the last rows */
-        NEO__FETCH((const char *)(data + (uintptr_t)some->next[i] * (uintptr_t)row_bytes));
-        some->ordered[to[i]] = ids[i];
-        some->ordered[to[i + 1]] = ids[i + 1];
-    }
-    for (; i < n; i++) some->ordered[to[i]] = ids[i];
-}
-/* Short bags, `count` vectors of columns from col on; there are `left` columns. A chain ends before
-   the next begins. */
-NEO__KERNEL_INLINE void NEO__FN(bag_chains)(const neo__bag_lookup *lookup, neo_dtype dtype,
-                                            const neo__bag_some *some, int64_t col, int64_t left,
-                                            int count) {
-    const neo__bag_rows *t = lookup->store;
-    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
-    const int64_t row_bytes = t->row_bytes, *ids = some->ordered, *next = some->next;
-    const char *data = t->data + col * size;
-    const float *scales = t->scale;
-    const int64_t *offsets = lookup->offsets, from = offsets[some->b];
-    float *to = lookup->out + some->b * lookup->out_stride + col;
-    int64_t r = 0;
-    for (int64_t b = some->b; b < some->b_end; b++, to += lookup->out_stride) {
-        const int64_t end = offsets[b + 1] - from, length = end - r;
-        uint32_t starts = some->starts[b - some->b], ends = ~0u;
-        NEO__VF sum[8], chain[8];
-        NEO__EACH(v, count) sum[v] = chain[v] = NEO__SET(0.0f);
-        for (; r < end; r++) {
-            NEO__FN(bag_fetch_some)(data, scales, next[r], row_bytes, col, count, size);
-            const char *row = data + ids[r] * row_bytes;
-            NEO__VF scale = NEO__SET(0.0f), bias = scale;
-            if (dtype == NEO_I8)
-                scale = NEO__SET(scales[2 * ids[r]]), bias = NEO__SET(scales[2 * ids[r] + 1]);
-            const uint32_t goes_on = ~ends;
-            starts >>= 1, ends = 0u - (starts & 1);
-            NEO__EACH(v, count) {
-                const char *p = row + v * NEO__W * size;
-                const NEO__VF x = dtype == NEO_F32
-                                      ? NEO__FN(load_left)((const float *)(const void *)p, left)
-                                      : NEO__FN(row_load_left)(dtype, p, left, scale, bias);
-                chain[v] = NEO__ADD_IF(goes_on, x, chain[v]);
-                sum[v] = NEO__ADD_IF(ends, sum[v], chain[v]);
-            }
-        }
-        if (left >= count * NEO__W) {
-            NEO__FN(bag_store)(to, sum, count, lookup->mean, length);
-        } else {
-            if (lookup->mean && length > 1) sum[0] = sum[0] / (float)length;
-            NEO__FN(store_left)(to, sum[0], left);
-        }
-    }
-}
-#endif
 /* The sum of eight vectors. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, int64_t stride) {
     return ((NEO__LOAD(p) + NEO__LOAD(p + stride)) +
@@ -3250,7 +3112,8 @@ NEO__KERNEL_INLINE uint32_t NEO__FN(bag_eights)(const neo__bag_lookup *lookup,
                                                 const neo__bag_some *some, int64_t bag,
                                                 int count) {
     const int64_t *offsets = lookup->offsets, from = offsets[some->b];
-    const int32_t *slot = some->slot, first = (int32_t)((bag - some->b) * some->apart);
+    const int32_t *slot = some->slot, apart = (int32_t)some->apart,
+                  first = slot[offsets[bag] - from] / apart * apart;
     int all = NEO__ONE_WIDTH || count == 1 || offsets[bag + 1] - offsets[bag] > 2 * count;
     uint32_t eights = all ? (1u << count) - 1 : 0;
     for (int64_t i = offsets[bag] - from; !all && i < offsets[bag + 1] - from; i++)
@@ -3263,9 +3126,12 @@ NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int eights, uint32_t has, i
     for (int e = 0; e < eights; e++) {
         float *to = sum + 8 * e * stride;
         if (!(has >> e & 1)) continue;
-        for (int64_t c = 0; c < stride; c += NEO__W)
+        for (int64_t c = 0; c < stride; c += NEO__W) {
             NEO__STORE(to + c, NEO__FN(sum_eight)(to + c, stride));
-        memset(to + stride, 0, sizeof *to * 7 * (size_t)stride);
+            NEO__EACH(j, NEO__ONE_WIDTH ? 0 : 7)
+            NEO__STORE(to + (j + 1) * stride + c, NEO__SET(0.0f));
+        }
+        if (NEO__ONE_WIDTH) memset(to + stride, 0, sizeof *to * 7 * (size_t)stride);
     }
     for (int e = eights; e > 1; e = (e + 1) / 2) { /* neighbours */
         uint32_t both_have = 0;
@@ -3321,15 +3187,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
     const int mean = lookup->mean;
     neo__part_tree tree;
     tree.sum = part, tree.stride = stride, tree.n = stride, tree.depth = 0;
-#if !NEO__ONE_WIDTH
-    if (NEO__W * count <= 64 && some->chained) {
-        if (dtype == NEO_F32) NEO__FN(bag_chains)(lookup, NEO_F32, some, col, left, count);
-        else if (dtype == NEO_F16) NEO__FN(bag_chains)(lookup, NEO_F16, some, col, left, count);
-        else if (dtype == NEO_BF16) NEO__FN(bag_chains)(lookup, NEO_BF16, some, col, left, count);
-        else NEO__FN(bag_chains)(lookup, NEO_I8, some, col, left, count);
-        return;
-    }
-#endif
     uint64_t groups =
         lookup->buckets > NEO__POOL_BUCKETS ? NEO__FN(bag_groups)(lookup, from, last) : 1;
     for (; groups; groups &= groups - 1) {
@@ -3354,15 +3211,24 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, neo__bag
 #undef NEO__ANY_ROWS
         }
         int other = NEO__ONE_WIDTH || slots > 8 || lookup->buckets == 1 || left < stride;
-        for (int64_t bag = b; other && bag < b_end; bag++, p += room)
-            NEO__FN(bag_end)(lookup, p, some, bag, col, left, &tree, groups);
-        for (int64_t bag = b; !other && bag < b_end; bag++, p += room, to += out_stride) {
-            NEO__VF s[8];
-            NEO__EACH(v, count)
-            s[v] = NEO__FN(sum_eight)(p + v * NEO__W, stride) + NEO__SET(0.0f);
-            NEO__EACH(v, count)
-            NEO__EACH(j, 8) NEO__STORE(p + j * stride + v * NEO__W, NEO__SET(0.0f));
-            NEO__FN(bag_store)(to, s, count, mean, offsets[bag + 1] - offsets[bag]);
+        for (int64_t bag = b; bag < b_end; bag++, to += out_stride) {
+            const int64_t length = offsets[bag + 1] - offsets[bag];
+            if (!NEO__ONE_WIDTH && length == 0) {
+                for (int64_t c = 0; c < left && c < stride; c += NEO__W)
+                    NEO__FN(store_left)(to + c, NEO__SET(0.0f), left - c);
+                continue;
+            }
+            if (other) {
+                NEO__FN(bag_end)(lookup, p, some, bag, col, left, &tree, groups);
+            } else {
+                NEO__VF s[8];
+                NEO__EACH(v, count)
+                s[v] = NEO__FN(sum_eight)(p + v * NEO__W, stride) + NEO__SET(0.0f);
+                NEO__EACH(v, count)
+                NEO__EACH(j, 8) NEO__STORE(p + j * stride + v * NEO__W, NEO__SET(0.0f));
+                NEO__FN(bag_store)(to, s, count, mean, length);
+            }
+            p += room;
         }
     }
 }
@@ -3385,7 +3251,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, neo__bag_so
 /* Bags [b, last), columns from first_col on. */
 NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_t b, int64_t last,
                                            int64_t first_col) {
-    enum { WIDTH = NEO__ONE_WIDTH ? 1 : 8 };
+    enum { WIDTH = NEO__ONE_WIDTH ? 1 : 8, SOME = 64 };
     enum { FLOATS = (NEO__POOL_BUCKETS + 1) * WIDTH * NEO__W };
     const int64_t widest = lookup->store->dtype == NEO_I8 ? 128 : 64; /* columns of a pass */
     float sum[NEO__MAX((int)FLOATS, 4096)] __attribute__((aligned(64)));
@@ -3398,38 +3264,12 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
     const int64_t room = some.apart * vectors * NEO__W,
                   most = lookup->buckets > NEO__POOL_BUCKETS ? 1 : NEO__MAX(1, 4096 / room),
                   ahead = neo__bags_far_ahead(lookup);
-    NEO__UNUSED const int may_be_three = lookup->table && lookup->inside && !lookup->weights &&
-                                         lookup->buckets > 1 && dim % NEO__W == 0;
-    NEO__UNUSED const int may_chain = !NEO__ONE_WIDTH && lookup->inside && !lookup->weights &&
-                                      !lookup->store->line_row && lookup->buckets > 1 &&
-                                      lookup->buckets <= 8 && neo__bag_bucket_is_scaled(lookup);
     memset(sum, 0, (size_t)(NEO__MIN(most, last - b) * room) * sizeof *sum);
     for (; b < last; b = some.b_end) {
         int64_t col = first_col, end = b + 1;
-        int chained = 0;
-        some.ahead = offsets[end] + ahead <= offsets[lookup->bags] ? ahead : 0;
-#if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
-        if (may_be_three && !may_chain && offsets[end] - offsets[b] == 3) {
-            if (!some.ahead)
-                NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), offsets[b] + ahead,
-                                         offsets[end] + ahead);
-            NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride, offsets[b],
-                               some.ahead);
-            some.b_end = end;
-            continue;
-        }
-#endif
-#if !NEO__ONE_WIDTH
-        for (end = b; may_chain && end < last; end++)
-            if (offsets[end + 1] - offsets[end] > NEO__POOL_SHORT || end - b == NEO__POOL_CHAINED ||
-                offsets[end + 1] - offsets[b] > NEO__POOL_CHAINED)
-                break;
-        const int64_t some_ids = offsets[end] - offsets[b];
-        chained = end > b && (end == last || end - b >= 16 || some_ids > NEO__POOL_CHAINED / 2);
-        some.chained = chained, some.apart = chained ? 0 : some.slots + 1;
-        if (!chained) end = b + 1;
-#endif
-        while (!chained && end < last && end - b < most &&
+        NEO__UNUSED int64_t full = 1; /* bags with sums: all but empty ones */
+        while (end < last && end - b < (NEO__ONE_WIDTH ? most : (int64_t)SOME) &&
+               (NEO__ONE_WIDTH || (full += offsets[end + 1] > offsets[end]) <= most) &&
                offsets[end + 1] - offsets[b] <= NEO__POOL_IDS)
             end++;
         some.b = b;
@@ -3439,17 +3279,13 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
         some.ahead = offsets[end] + ahead <= offsets[lookup->bags] ? ahead : 0;
         if (some.known)
             NEO__FN(bag_find)(lookup, 0, b, offsets[b], offsets[end], &some);
-#if !NEO__ONE_WIDTH
-        if (chained) NEO__FN(bag_chain)(lookup, &some);
-#endif
         if (!some.ahead && col == 0)
             NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), offsets[b] + ahead,
                                      offsets[end] + ahead);
 #if !NEO__ONE_WIDTH
-        const int64_t most_cols = !chained ? widest : dim <= 64 ? 32 : 64;
-        for (; 8 * NEO__W <= most_cols && col + 8 * NEO__W <= dim; col += 8 * NEO__W)
+        for (; 8 * NEO__W <= widest && col + 8 * NEO__W <= dim; col += 8 * NEO__W)
             NEO__FN(bag_any_8)(lookup, &some, sum, col);
-        for (; 4 * NEO__W <= most_cols && col + 4 * NEO__W <= dim; col += 4 * NEO__W)
+        for (; 4 * NEO__W <= widest && col + 4 * NEO__W <= dim; col += 4 * NEO__W)
             NEO__FN(bag_any_4)(lookup, &some, sum, col);
         for (; col + 2 * NEO__W <= dim; col += 2 * NEO__W)
             NEO__FN(bag_any_2)(lookup, &some, sum, col);
@@ -3458,7 +3294,163 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_from)(const neo__bag_lookup *lookup, int64_
         for (; col < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, &some, sum, col);
     }
 }
+#if !NEO__ONE_WIDTH
+/* Three ids in the order in which they add: first the two whose buckets part lowest in the tree. No
+   branch, which would be taken by chance. */
+NEO__KERNEL_INLINE void NEO__FN(order_three)(const int64_t *id, const int32_t *in, int64_t *to) {
+    const int32_t ab = in[0] ^ in[1], ac = in[0] ^ in[2], bc = ab ^ ac;
+    const int64_t later = (id[0] ^ id[2]) & -(int64_t)((bc < ab) & (bc < ac)),
+                  ends = (id[1] ^ id[2]) & -(int64_t)((ac < ab) & (ac < bc));
+    to[0] = id[0] ^ later, to[1] = id[1] ^ ends, to[2] = id[2] ^ later ^ ends;
+}
+/* Some of the ids from k on, up to `last`: their buckets and rows. Returns how many. */
+NEO__KERNEL_FAR int64_t NEO__FN(bag_find_near)(const neo__bag_lookup *lookup, int64_t k,
+                                               int64_t last, int64_t col, neo__bag_some *some) {
+    const int64_t k_end = NEO__MIN(k + NEO__POOL_IDS, last), ahead = neo__bags_far_ahead(lookup);
+    some->slots = 8, some->b_end = 0; /* no bag has a slot of its own */
+    some->ahead = k_end + ahead <= lookup->offsets[lookup->bags] ? ahead : 0;
+    memset(some->slot, 0, sizeof *some->slot * (size_t)(k_end - k));
+    NEO__FN(bag_find)(lookup, 0, 0, k, k_end, some);
+    if (!some->ahead && col == 0)
+        NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), k + ahead, k_end + ahead);
+    return k_end - k;
+}
+/* `count` vectors of columns of a row, which are at `row`. */
+NEO__KERNEL_INLINE void NEO__FN(bag_load)(neo_dtype dtype, const char *row, const float *scales,
+                                          int64_t id, NEO__VF *x, int count) {
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
+    NEO__VF scale = NEO__SET(0.0f), bias = scale;
+    if (dtype == NEO_I8) scale = NEO__SET(scales[2 * id]), bias = NEO__SET(scales[2 * id + 1]);
+    NEO__EACH(v, count) {
+        const char *p = row + v * NEO__W * size;
+        x[v] = dtype == NEO_F32 ? NEO__LOAD((const float *)(const void *)p)
+                                : NEO__FN(row_load)(dtype, p, scale, bias);
+    }
+}
+/* Bags [b, b_end) of at most eight buckets, or of at most three ids, `count` vectors of columns
+   from col on; all ids are inside and have no weights. sums: of four bags in turn; zeros, before
+   and after. */
+NEO__KERNEL_INLINE void NEO__FN(bag_near)(const neo__bag_lookup *lookup, neo_dtype dtype, int64_t b,
+                                          int64_t b_end, int64_t col, float *sums, int count) {
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
+    const int64_t row_bytes = lookup->store->row_bytes, *offsets = lookup->offsets,
+                  last = offsets[b_end];
+    const char *data = lookup->store->data + col * size;
+    const float *scales = lookup->store->scale;
+    float *to = lookup->out + b * lookup->out_stride + col;
+    int64_t r = 0, found = 0;
+    neo__bag_some some;
+    some.apart = 0;
+#define NEO__NEAR_FETCH(i)                                                                         \
+    NEO__FN(bag_fetch_some)(data, scales, next[i], row_bytes, col, count, size)
+#define NEO__NEAR_LOAD(id, x)                                                                      \
+    NEO__FN(bag_load)(dtype, data + (id)*row_bytes, scales, id, x, count)
+    for (; b < b_end; b++, to += lookup->out_stride) {
+        const int64_t length = offsets[b + 1] - offsets[b];
+        NEO__VF s[8], x[8], y[8];
+        if (length > found - r)
+            r = 0, found = NEO__FN(bag_find_near)(lookup, offsets[b], last, col, &some);
+        const int64_t *ids = some.row, *next = some.next;
+        const int32_t *slot = some.slot;
+        if (length == 3) {
+            int64_t in[3];
+            NEO__FN(order_three)(ids + r, slot + r, in);
+            NEO__EACH(i, 3) NEO__NEAR_FETCH(r + i);
+            NEO__NEAR_LOAD(in[0], s);
+            NEO__NEAR_LOAD(in[1], x);
+            NEO__NEAR_LOAD(in[2], y);
+            NEO__EACH(v, count) s[v] = ((s[v] + x[v]) + y[v]) + NEO__SET(0.0f);
+            r += 3;
+        } else if (length < 3) {
+            NEO__EACH(v, count) s[v] = NEO__SET(0.0f);
+            for (const int64_t end = r + length; r < end; r++) {
+                NEO__NEAR_FETCH(r);
+                NEO__NEAR_LOAD(ids[r], x);
+                NEO__EACH(v, count) s[v] = s[v] + x[v];
+            }
+        } else {
+            float *sum = sums + (b & 3) * ((8 * count + 1) * NEO__W);
+            for (int64_t more = length;;) {
+                const int64_t end = NEO__MIN(r + more, found);
+                for (more -= end - r; r < end; r++) {
+                    NEO__NEAR_FETCH(r);
+                    NEO__NEAR_LOAD(ids[r], x);
+                    float *at = sum + (size_t)(uint32_t)slot[r] * (size_t)(count * NEO__W);
+                    NEO__EACH(v, count)
+                    NEO__STORE(at + v * NEO__W, NEO__LOAD(at + v * NEO__W) + x[v]);
+                }
+                if (more == 0) break;
+                r = 0, found = NEO__FN(bag_find_near)(lookup, offsets[b + 1] - more, last, col,
+                                                      &some);
+                ids = some.row, next = some.next;
+            }
+            NEO__EACH(v, count) {
+                s[v] = NEO__FN(sum_eight)(sum + v * NEO__W, count * NEO__W) + NEO__SET(0.0f);
+                NEO__EACH(j, 8) NEO__STORE(sum + (j * count + v) * NEO__W, NEO__SET(0.0f));
+            }
+        }
+        NEO__FN(bag_store)(to, s, count, lookup->mean, length);
+    }
+#undef NEO__NEAR_FETCH
+#undef NEO__NEAR_LOAD
+}
+#define NEO__BAG_NEAR(N)                                                                           \
+    NEO__KERNEL_FAR void NEO__FN(bag_near_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, \
+                                               int64_t col, float *sums) {                         \
+        const neo_dtype dtype = a->store->dtype;                                                   \
+        if (dtype == NEO_F32) NEO__FN(bag_near)(a, NEO_F32, b, b_end, col, sums, N);               \
+        else if (dtype == NEO_F16) NEO__FN(bag_near)(a, NEO_F16, b, b_end, col, sums, N);          \
+        else if (dtype == NEO_BF16) NEO__FN(bag_near)(a, NEO_BF16, b, b_end, col, sums, N);        \
+        else NEO__FN(bag_near)(a, NEO_I8, b, b_end, col, sums, N);                                 \
+    }
+NEO__BAG_NEAR(8)
+NEO__BAG_NEAR(4)
+NEO__BAG_NEAR(2)
+NEO__BAG_NEAR(1)
+#undef NEO__BAG_NEAR
+NEO__KERNEL_FAR void NEO__FN(bag_pool_near)(const neo__bag_lookup *lookup) {
+    enum { SOME = 64 };
+    const int64_t dim = lookup->dim, *offsets = lookup->offsets,
+                  widest = lookup->store->dtype == NEO_F32 ? 64 : 128, vectors = dim / NEO__W;
+    const int one_pass = dim % NEO__W == 0 && (vectors & (vectors - 1)) == 0 &&
+                         dim <= NEO__MIN(widest, 8 * NEO__W);
+    float sums[4 * 65 * NEO__W] __attribute__((aligned(64)));
+    const int64_t most = NEO__MIN(vectors, NEO__MIN(widest / NEO__W, (int64_t)8));
+    memset(sums, 0, sizeof *sums * (size_t)(NEO__MIN(lookup->bags, 4) * (8 * most + 1) * NEO__W));
+    for (int64_t b = 0, end; b < lookup->bags; b = end) {
+        int64_t col = 0;
+        for (end = b + 1; end < lookup->bags; end++) /* whose rows are near in the next pass */
+            if (!one_pass && (offsets[end + 1] - offsets[b] > NEO__POOL_IDS || end - b == SOME))
+                break;
+        for (; 8 * NEO__W <= widest && col + 8 * NEO__W <= dim; col += 8 * NEO__W)
+            NEO__FN(bag_near_8)(lookup, b, end, col, sums);
+        for (; 4 * NEO__W <= widest && col + 4 * NEO__W <= dim; col += 4 * NEO__W)
+            NEO__FN(bag_near_4)(lookup, b, end, col, sums);
+        for (; col + 2 * NEO__W <= dim; col += 2 * NEO__W)
+            NEO__FN(bag_near_2)(lookup, b, end, col, sums);
+        for (; col + NEO__W <= dim; col += NEO__W) NEO__FN(bag_near_1)(lookup, b, end, col, sums);
+        if (col < dim) NEO__FN(bag_any_from)(lookup, b, end, col);
+    }
+}
+#endif
 NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
+#if NEO__PASS == NEO__PASS_AVX512
+    if (lookup->dim <= NEO__W / 2) {
+        NEO__FN8(bag_pool_any)(lookup);
+        return;
+    }
+#endif
+#if !NEO__ONE_WIDTH
+    int one_by_one = lookup->inside && !lookup->weights && !lookup->store->line_row &&
+                     lookup->buckets > 1 && lookup->buckets <= NEO__POOL_BUCKETS &&
+                     lookup->dim >= NEO__W && neo__bag_bucket_is_scaled(lookup);
+    for (int64_t b = 0; one_by_one && lookup->buckets > 8 && b < lookup->bags; b++)
+        one_by_one = lookup->offsets[b + 1] - lookup->offsets[b] <= 3;
+    if (one_by_one) {
+        NEO__FN(bag_pool_near)(lookup);
+        return;
+    }
+#endif
     NEO__FN(bag_any_from)(lookup, 0, lookup->bags, 0);
 }
 #endif
@@ -3533,9 +3525,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_narrow_halves)(const neo__bag_lookup *lookup) {
     const int64_t *offsets = lookup->offsets;
     for (int64_t b = 0, end; b < lookup->bags; b = end) {
         for (end = b + 1; end < lookup->bags; end++)
-            if (offsets[end + 1] - offsets[b] > NEO__POOL_CHAINED) break;
+            if (offsets[end + 1] - offsets[b] > NEO__POOL_HALVES) break;
         const int64_t ids = offsets[end] - offsets[b];
-        if (ids < 8 * (end - b) || ids > NEO__POOL_CHAINED) {
+        if (ids < 8 * (end - b) || ids > NEO__POOL_HALVES) {
             NEO__FN(bag_narrow_8)(lookup, b, end, 0);
         } else {
             NEO__FN(bag_narrow_4)(lookup, b, end, 0);
@@ -4911,7 +4903,6 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__W
 #undef NEO__XOR3
 #undef NEO__PIN
-#undef NEO__ADD_IF
 #undef NEO__COUNT_IF
 #undef NEO__MINI
 #undef NEO__LOAD_EVEN

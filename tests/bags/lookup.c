@@ -228,6 +228,43 @@ static void test_row_buckets(void) {
     }
 }
 
+/* Infinite rows, and sums that overflow, in some buckets: every other sum, and what they are
+   themselves, is that of the naive loop, whatever a loop multiplies by zero. */
+static void test_infinite_rows(void) {
+    enum { ROWS = 64, DIM = 48, BAGS = 3, IDS = 12 };
+    static const int64_t offsets[] = {0, 5, 8, IDS}, rows = ROWS, dim = DIM;
+    static const int64_t ids[] = {3, 62, 17, 4, 40, 9, 30, 60, 33, 34, 50, 1};
+    for (int i = 0; i < (int)(sizeof all_isas / sizeof *all_isas); i++) {
+        if (!neo_isa_available(all_isas[i])) continue;
+        neo_ctx *ctx = test_ctx(1, all_isas[i], 1);
+        Model m;
+        model_init(&m, 1, &rows, &dim, 1, NEO_POOL_SUM);
+        m.table[0].row_buckets = 8;
+        neo_bags *bags = NULL;
+        REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
+        float *w = (float *)neo_bags_weight(bags, 0).data;
+        for (int64_t r = 0; r < ROWS; r++)
+            for (int c = 0; c < DIM; c++) w[r * DIM + c] = (float)(r + c);
+        w[17 * DIM + 1] = INFINITY, w[40 * DIM + DIM - 1] = -INFINITY;
+        w[33 * DIM + 20] = w[34 * DIM + 20] = 3e38f;
+        float out[BAGS * DIM];
+        const neo_jagged j = {.batch = BAGS, .feature_count = 1, .id_dtype = NEO_I64,
+                              .offsets = offsets, .ids = ids};
+        CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, BAGS, DIM)));
+        for (int b = 0; b < BAGS; b++)
+            for (int c = 0; c < DIM; c++) {
+                float want = 0;
+                for (int64_t k = offsets[b]; k < offsets[b + 1]; k++) want += w[ids[k] * DIM + c];
+                if (out[b * DIM + c] != want)
+                    FAIL("bag %d column %d: %g, expected %g", b, c, (double)out[b * DIM + c],
+                         (double)want);
+            }
+        CHECK(isinf(out[1]) && isinf(out[DIM - 1]) && isinf(out[2 * DIM + 20]));
+        neo_bags_destroy(bags);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 /* Weights, state and output after three steps, as one digest: the same for every path. */
 static uint64_t digest(uint64_t h, const void *p, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)p)[i]) * 1099511628211u;
@@ -805,6 +842,7 @@ int main(void) {
     RUN(test_values);
     RUN(test_edges);
     RUN(test_row_buckets);
+    RUN(test_infinite_rows);
     RUN(test_same_bits);
     RUN(test_shared_sort);
     RUN(test_table_order);
