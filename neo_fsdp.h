@@ -60,7 +60,8 @@
      >>fsdp-config >>shard >>fsdp >>towers
      tables    >>impl-shard >>impl-shard-ids >>impl-shard-device >>impl-shard-rows
                >>impl-shard-nodes >>impl-shard-none >>impl-shard-copies >>impl-shard-cut
-               >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table
+               >>impl-shard-merge >>impl-shard-step >>impl-shard-weights >>impl-shard-keep
+               >>impl-shard-table
      dense     >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step
                >>impl-fsdp-state
      towers    >>impl-towers
@@ -115,6 +116,10 @@ extern "C" {
      sync_every 0, 1  ids go to every group, and rank p of each gets, in backward_end, the gradients
                       that came to rank p of the others, beside nothing that would hide it: each
                       steps all its rows by all samples, so all groups have the bits of one rank
+     NEO_SYNC_MERGED  ids stay in the group; rank p of each merges the gradients of its rows, and
+                      these sums, of all its rows, add over the ranks p: the bits of one rank. For
+                      tables of fewer rows than a batch has bags. repro_shards must be R times a
+                      power of two
      k, above 1       ids stay in the group too. A group steps as a neo_shard whose batch is its own
                       samples, with their gradients times R (as of a loss over its samples alone);
                       after every k-th step weights and state of the replicas become their sum, in
@@ -157,9 +162,10 @@ extern "C" {
                  gradient is reduced, and a byte for each row, which says whether it was touched
      replicas    dp as of all R L ranks; rows and what follows them as of each group by itself, its
                  W, r and B; lengths and ids as if rank r of all held what rank r mod L does, or, k
-                 above 1, of each group, and 4 between each two ranks of different ones. Then for
-                 each part, feature of its table and sample 4 c (R - 1), or each k steps 8 (R - 1)
-                 for each number of weights and state
+                 above 1 or merged, of each group, and 4 between each two ranks of different ones.
+                 Then for each part, feature of its table and sample 4 c (R - 1), or each k steps
+                 8 (R - 1) for each number of weights and state, or, merged, for each piece
+                 2 (R - 1) rows (4 c + 1)
    HOT ROWS: the few rows of a table that most ids name, on every rank (FlexShard, arXiv
    2301.02959). They are a table of their own beside that of the others: neo_profile_hot finds them,
    neo_jagged_split_hot parts each batch, the plan copies that table (dp) and cuts the other, and
@@ -173,6 +179,15 @@ extern "C" {
    A row of bags of one id is worth it that a batch of all ranks names more than about W times. Of
    20,000 rows of 16 columns, 16,384 such bags by Zipf's law of 1.05, 8 ranks, rows cut: 15.2 MB a
    step, with skip_empty 2.35, with 200 hot rows, too, 1.40.
+   WARM ROWS: those behind them, a table in another neo_shard whose replicas are nodes, merged: each
+   node has a copy, cut over its L ranks. With R nodes and M warm rows, named by n ids whose sample
+   is on another node than their row was, a step sends between nodes
+     ids, rows   as for hot rows, less; inside nodes they travel instead
+     merged      2 (R - 1) M (4 dim + 1) more: L times less than hot rows
+   neo_plan_levels says by the links how many rows are worth it; dlrm --warm-rows is a program. By
+   these formulas, of 200,000 rows of 64 columns, 65,536 such bags by Zipf's law of 1.05, 4 nodes of
+   8 ranks, 7 GB/s across and 200 inside: 25.4 MB a step across, with 163 hot rows 14.1, with 8 and
+   1,145 warm ones 10.2.
 
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
    papers, times (W - 1)/W.
@@ -952,6 +967,17 @@ static neo_status neo__shard_make_bags(neo_shard *shard) {
     neo__arena_free(&arena);
     return status;
 }
+/* Gradients of a group that is merged add to one subtree of the leaf tree. */
+static neo_status neo__shard_check_subtree(const neo_shard *shard) {
+    const int leaves = neo_ctx_repro_shards(shard->ctx), groups = shard->map->groups,
+              each = leaves / groups;
+    NEO__CHECK(shard->map->sync > 0 || (leaves % groups == 0 && (each & (each - 1)) == 0),
+               NEO_ERR_UNSUPPORTED,
+               "neo_shard_create: repro_shards is %d: for NEO_SYNC_MERGED of %d replicas it must "
+               "be %d times a power of two",
+               leaves, groups, groups);
+    return NEO_OK;
+}
 /* All that needs no other rank. *out may be made in part where it fails. */
 static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
     neo_ctx *ctx = neo_comm_ctx(comm);
@@ -974,8 +1000,11 @@ static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shar
     s->whole = neo__shard_is_whole(s->map);
     if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
     NEO__TRY(neo__shard_make_work(s));
-    NEO__CHECK(s->map->sync == 1 || s->pooled.on_device || !neo_ctx_device(ctx),
-               NEO_ERR_UNSUPPORTED, "neo_shard_create: weight_grad and sync_every on a device");
+    NEO__CHECK(s->map->sync == 1 || (s->pooled.on_device && s->map->sync > 1) ||
+                   !neo_ctx_device(ctx),
+               NEO_ERR_UNSUPPORTED, "neo_shard_create: %s on a device",
+               s->map->sync < 0 ? "NEO_SYNC_MERGED" : "weight_grad and sync_every");
+    NEO__TRY(neo__shard_check_subtree(s));
     return neo__shard_make_bags(s);
 }
 /* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
@@ -2826,6 +2855,72 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
 }
 
 /* ---------------------------------------------------------------------------
+   >>impl-shard-merge
+
+   Replicas whose gradients meet merged (NEO_SYNC_MERGED). A rank merges those of its group's
+   samples, row by row: the sums of one subtree of leaves. They add over the ranks at its place in
+   all groups, dense, by the tree over leaves, as those of data-parallel tables; each then keeps or
+   steps the rows that any group touched, alike. What neo_bags keeps of batches before is parked in
+   `sum` meanwhile, as its room is needed to merge.
+   ------------------------------------------------------------------------ */
+NEO__HOT_BEGIN
+/* Move gradients that neo_bags keeps to `dense`, all rows of all parts, and mark these rows. */
+static neo_status neo__shard_merge_empty(neo_shard *shard, float *dense, unsigned char *marks) {
+    const neo__shard_part *part = shard->map->parts + shard->map->part_begin[shard->rank];
+    const int64_t kept = neo_bags_kept_count(shard->bags);
+    neo__shard_fill(dense, 0, (size_t)shard->merging.floats * sizeof *dense);
+    neo__shard_fill(marks, 0, (size_t)shard->merging.rows);
+    for (int64_t i = 0; i < kept; i++) {
+        int32_t table;
+        int64_t row, floats = 0, rows = 0;
+        const float *grad = neo_bags_kept_row(shard->bags, i, &table, &row);
+        for (int32_t t = 0; t < table; t++)
+            floats += part[t].rows * part[t].cols, rows += part[t].rows;
+        memcpy(dense + floats + row * part[table].cols, grad,
+               (size_t)part[table].cols * sizeof *grad);
+        marks[rows + row] = 1;
+    }
+    return neo_bags_clear(shard->bags);
+}
+/* The marked rows of `sum`, closed up, add to what neo_bags keeps. */
+static neo_status neo__shard_merge_keep(neo_shard *shard, const unsigned char *marks) {
+    const neo__shard_part *part = shard->map->parts + shard->map->part_begin[shard->rank];
+    float *sum = shard->merging.sum;
+    for (int32_t t = 0; t < neo_bags_table_count(shard->bags); t++) {
+        const int64_t cols = part[t].cols;
+        int64_t n = 0;
+        for (int64_t row = 0; row < part[t].rows; row++) {
+            if (!marks[row]) continue;
+            memmove(sum + n * cols, sum + row * cols, (size_t)cols * sizeof *sum);
+            shard->merging.row[n++] = row;
+        }
+        NEO__TRY(neo_bags_add_grad(shard->bags, t, shard->merging.row, n,
+                                   neo_tensor_2d(sum, NEO_F32, n, cols)));
+        sum += part[t].rows * cols;
+        marks += part[t].rows;
+    }
+    return NEO_OK;
+}
+NEO__HOT_END
+static neo_status neo__shard_merge(neo_shard *shard) {
+    neo__shard_merging *merging = &shard->merging;
+    const neo__shard_batch *batch = shard->now;
+    const int leaves = neo_ctx_repro_shards(shard->ctx) / shard->map->groups;
+    const neo_leaves subtree = {batch->all, shard->group * leaves, leaves, 0};
+    const void *piece = merging->dense;
+    const int parks = shard->kept.batches > 0;
+    if (parks) NEO__TRY(neo__shard_merge_empty(shard, merging->sum, merging->parked));
+    NEO__TRY(neo_bags_accumulate(shard->bags, &batch->local, neo__shard_local_rows(shard),
+                                 &subtree));
+    NEO__TRY(neo__shard_merge_empty(shard, merging->dense, merging->touched));
+    if (parks) NEO__TRY(neo__shard_merge_keep(shard, merging->parked));
+    NEO__TRY(neo_comm_all_reduce_leaves(shard->peers, &piece, merging->sum, merging->floats,
+                                        NEO_F32, NULL));
+    return neo_comm_all_reduce(shard->peers, NEO_REDUCE_MAX, merging->touched, merging->touched,
+                               merging->rows, NEO_U8, NULL);
+}
+
+/* ---------------------------------------------------------------------------
    >>impl-shard-step
 
    A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
@@ -3063,6 +3158,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
 static neo_status neo__shard_meet_peers(neo_shard *shard) {
     const int groups = shard->map->groups, ranks = shard->map->ranks;
     int64_t *counts = shard->exchange.counts, *begin = shard->now->begin;
+    if (shard->map->sync < 0) return neo__shard_merge(shard);
     if (shard->map->sync > 1)
         return neo_scale(shard->ctx, neo__shard_local_rows(shard), (float)groups, NULL);
     for (int g = 0; g < groups; g++, begin += ranks)
@@ -3110,7 +3206,10 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     if (shard->replicas) neo_bags_set_steps(shard->replicas, shard->steps);
     if (shard->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(shard));
     if (shard->replicas && batch) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
-    if (shard->bags && batch) {
+    if (shard->bags && batch && shard->map->sync < 0) {
+        NEO__TRY(neo__shard_merge_keep(shard, shard->merging.touched));
+        NEO__TRY(neo_bags_step(shard->bags, lr));
+    } else if (shard->bags && batch) {
         neo_tensor rows;
         NEO__TRY(neo__shard_take_there(shard, neo__shard_step_rows(shard), 0, &rows));
         const neo__shard_batch *stepped = neo__shard_stepped(shard, shard->now);
@@ -3122,14 +3221,14 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     neo__device_counts(shard->ctx, &shard->steps);
     shard->steps++;
     shard->key_steps++;
-    if (shard->map->sync == 1 || shard->steps % shard->map->sync) return NEO_OK;
+    if (shard->map->sync <= 1 || shard->steps % shard->map->sync) return NEO_OK;
     return neo__shard_average(shard);
 }
 NEO_API neo_status neo_shard_sync(neo_shard *shard) {
     NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_sync");
     NEO__CHECK_LIVE(shard, "neo_shard_sync", "shard");
     NEO__TRY(neo__shard_check_idle(shard, "neo_shard_sync", "backward"));
-    if (shard->map->sync == 1 || shard->synced == shard->steps) return NEO_OK;
+    if (shard->map->sync <= 1 || shard->synced == shard->steps) return NEO_OK;
     return neo__shard_or_abort(shard, neo__shard_average(shard));
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
@@ -3390,6 +3489,7 @@ static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = neo__shard_stepped(s, s->now);
     if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
+    if (s->map->sync < 0) return neo__shard_merge_keep(s, s->merging.touched);
     NEO__TRY(neo__shard_keep_room(s, b));
     if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
@@ -3645,7 +3745,7 @@ static void neo__shard_make_rows(void *user) {
 }
 static neo_status neo__shard_may_save(void *user) {
     const neo_shard *shard = (const neo_shard *)user;
-    NEO__CHECK(shard->map->sync == 1 || shard->synced == shard->steps, NEO_ERR_STATE,
+    NEO__CHECK(shard->map->sync <= 1 || shard->synced == shard->steps, NEO_ERR_STATE,
                "bags '%s': replicas differ since step %" PRId64
                ", %" PRId64 " are done: neo_shard_sync comes before a save",
                shard->map->desc.name, shard->synced, shard->steps);

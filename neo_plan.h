@@ -172,6 +172,7 @@ typedef struct neo_cluster {
 } neo_cluster;
 
 /* A plan follows from these numbers, and the threads of ctx: the same input, the same plan. */
+enum { NEO_SYNC_MERGED = -1 };
 typedef struct neo_profile neo_profile;
 typedef struct neo_plan_desc {
     const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over
@@ -213,10 +214,13 @@ typedef struct neo_plan_desc {
                                        bags->inverse */
     int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
                                        alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
-                                       with NEO_POOL_NONE, keys, a tier or skip_empty */
+                                       with NEO_POOL_NONE, keys, a tier or, but merged,
+                                       skip_empty */
     int32_t sync_every;             /* steps after which groups that step by their own samples'
                                        gradients average tables; 0, 1: all gradients reach all.
-                                       Above 1: of f32 rows, without kept_batches */
+                                       Above 1: of f32 rows, without kept_batches.
+                                       NEO_SYNC_MERGED: all reach all, merged row by row in each
+                                       group; on processors */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;
@@ -396,6 +400,21 @@ NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *pat
 NEO_API NEO__CHECK_UNUSED neo_status neo_profile_read(neo_ctx *ctx, const char *path,
                                                       neo_profile **profile);
 NEO_API void neo_profile_destroy(neo_profile *profile);
+
+/* neo_plan_levels: how many rows of a table, the most used first, are worth a copy on every rank
+   (hot rows of neo_fsdp.h), and how many behind them one on each node (warm rows), for the links of
+   a plan; by what they take in a step with skip_empty, added over both links, of the W ranks that
+   send side by side, L of them in a node, W/L = R nodes. Of a row of c columns that a batch names n
+   times, each time in another bag, each rank having as many of the batch and of the rows:
+       cold   n (4 + 4 c + its bytes backward): of W parts L - 1 inside a node, W - L across
+       warm   as many: of L parts L - 1 inside; 2 (R - 1) (4 c + 1) across
+       hot    2 (4 c + 1): L - 1 times inside, W - L times across
+   A row is what takes least; of equals the colder. Not of replicas; nodes of unequal ranks: no row
+   is warm.
+   Errors   NEO_ERR_ARG: an argument is NULL, or there is no such table. NEO_ERR_MISMATCH: the
+            profile has none of its name and rows. */
+NEO_API neo_status neo_plan_levels(const neo_plan *plan, int32_t table, const neo_profile *profile,
+                                   int64_t *hot, int64_t *warm);
 
 /* neo_plan_tier_of: where the rows of a table lie, over all ranks. Without a tier, or on every
    rank: all in memory. */
@@ -788,14 +807,15 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
     return NEO_OK;
 }
 static neo_status neo__plan_check_replicas(const neo_plan_desc *desc, const char *fn) {
-    NEO__CHECK(desc->replicas >= 0 && desc->sync_every >= 0 &&
+    const int merged = desc->sync_every == NEO_SYNC_MERGED;
+    NEO__CHECK(desc->replicas >= 0 && (desc->sync_every >= 0 || merged) &&
                    desc->replicas <= NEO__PLAN_MAX_RANKS / desc->cluster.ranks,
                NEO_ERR_ARG,
                "%s: replicas is %d, of %d ranks each (all: up to %d), sync_every is %d", fn,
                desc->replicas, desc->cluster.ranks, (int)NEO__PLAN_MAX_RANKS, desc->sync_every);
     if (desc->replicas <= 1) return NEO_OK;
-    NEO__CHECK(!desc->bags->tier && !desc->skip_empty, NEO_ERR_UNSUPPORTED,
-               "%s: replicas of tables with %s", fn, desc->skip_empty ? "skip_empty" : "a tier");
+    NEO__CHECK(!desc->bags->tier && (!desc->skip_empty || merged), NEO_ERR_UNSUPPORTED,
+               "%s: replicas of tables with %s", fn, desc->bags->tier ? "a tier" : "skip_empty");
     NEO__CHECK(desc->sync_every <= 1 || !desc->kept_batches, NEO_ERR_UNSUPPORTED,
                "%s: kept_batches, and a sync_every of %d: gradients would be a group's alone", fn,
                desc->sync_every);
@@ -949,7 +969,8 @@ static void neo__plan_defaults(neo_plan *plan) {
    every row that any rank touched, which takes as long as NEO__PLAN_COPY_ROW rows that wait. On one
    rank nothing is moved, unless wires round. Of R replicas B and W are those of a group; a row that
    steps by all samples takes R times the ids and the update, and R - 1 times 4 C bytes for each
-   bag from the other groups; one that is averaged takes the bytes of an all-reduce of it.
+   bag from the other groups; one that is averaged takes the bytes of an all-reduce of it, and so
+   do merged gradients, of 4 c + 1 bytes a row, whose rows are kept as those of copies.
    ------------------------------------------------------------------------ */
 /* local, cross: seconds of a byte on a link. */
 static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
@@ -984,7 +1005,7 @@ static void neo__plan_model_make(neo_plan *plan) {
     neo_dense_unit units[2];
     double w = cluster->ranks, l = plan->per_node;
     model->groups = NEO__MAX(plan->desc.replicas, 1);
-    model->merged = plan->desc.sync_every > 1 ? 1.0 : model->groups;
+    model->merged = plan->desc.sync_every > 1 || plan->desc.sync_every < 0 ? 1.0 : model->groups;
     model->batch = (double)plan->bags.max_batch / model->groups;
     model->distinct =
         plan->bags.inverse && plan->desc.distinct > 0.0 ? plan->desc.distinct : 1.0;
@@ -1300,7 +1321,7 @@ typedef struct neo__shard_node {
 
 typedef struct neo__shard_map {
     int ranks;             /* of a group: all that follows is of one */
-    int groups, sync;      /* replicas; 1: all gradients reach all, else sync_every */
+    int groups, sync;      /* replicas; 1: all gradients reach all, else sync_every, or merged */
     int32_t table_count, feature_count;
     int32_t *feature_table;
     int32_t *first_feature, *table_features; /* features by table */
@@ -1737,7 +1758,8 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     const neo_bags_desc *d = &plan->bags;
     map->ranks = desc->cluster.ranks;
     map->groups = NEO__MAX(desc->replicas, 1);
-    map->sync = map->groups > 1 ? NEO__MAX(desc->sync_every, 1) : 1;
+    map->sync = map->groups == 1 ? 1 : desc->sync_every < 0 ? NEO_SYNC_MERGED
+                                                               : NEO__MAX(desc->sync_every, 1);
     map->per_node = plan->last_node == plan->per_node ? plan->per_node : map->ranks;
     map->nodes = map->ranks / map->per_node;
     map->table_count = d->table_count;
@@ -2130,6 +2152,14 @@ typedef struct neo__shard_copies {
     neo__buffer ids_of[2]; /* of a batch: ids, weights */
 } neo__shard_copies;
 
+/* Gradients of replicas that meet merged: see >>impl-shard-merge. */
+typedef struct neo__shard_merging {
+    int64_t rows, floats, most_rows, marks; /* of this rank's parts */
+    float *dense, *sum;
+    unsigned char *touched, *parked;
+    int64_t *row;
+} neo__shard_merging;
+
 /* Block sums of tables cut by columns: see >>impl-shard-cut. */
 typedef struct neo__shard_cutting {
     int64_t out_floats, in_floats;
@@ -2198,6 +2228,7 @@ struct neo_shard {
     neo__shard_exchange exchange;
     neo__shard_pooled pooled;
     neo__shard_copies copies;
+    neo__shard_merging merging;
     neo__shard_cutting cutting;
     neo__shard_kept kept;
     neo__shard_per_id per_id;
@@ -2285,6 +2316,15 @@ static void neo__shard_size_copies(neo_shard *shard, int leaves) {
         copies->most_rows = NEO__MAX(copies->most_rows, table->rows);
     }
     copies->marks = map->kept_batches ? copies->rows : 0;
+}
+static void neo__shard_size_merging(neo_shard *s) {
+    const neo__shard_map *m = s->map;
+    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1] && m->sync < 0; p++) {
+        s->merging.rows += m->parts[p].rows;
+        s->merging.floats += m->parts[p].rows * m->parts[p].cols;
+        s->merging.most_rows = NEO__MAX(s->merging.most_rows, m->parts[p].rows);
+    }
+    s->merging.marks = m->kept_batches ? s->merging.rows : 0;
 }
 /* Rows of a part that one step can touch, of one batch or of those that are kept. */
 static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
@@ -2447,6 +2487,7 @@ static void neo__shard_measure(neo_shard *shard, int leaves) {
     neo__shard_size_exchange(shard);
     neo__shard_size_copies(shard, leaves);
     neo__shard_size_cutting(shard);
+    neo__shard_size_merging(shard);
     neo__shard_size_kept(shard);
     neo__shard_size_per_id(shard);
     neo__shard_size_pooled(shard, leaves);
@@ -2529,6 +2570,11 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, copies->touched, copies->rows);
     NEO__CARVE(carve, copies->row, copies->most_rows);
     NEO__CARVE(carve, copies->parked, copies->marks);
+    NEO__CARVE(carve, shard->merging.dense, shard->merging.floats);
+    NEO__CARVE(carve, shard->merging.sum, shard->merging.floats);
+    NEO__CARVE(carve, shard->merging.touched, shard->merging.rows);
+    NEO__CARVE(carve, shard->merging.parked, shard->merging.marks);
+    NEO__CARVE(carve, shard->merging.row, shard->merging.most_rows);
     NEO__CARVE(carve, shard->kept.ids, shard->kept.parts);
     NEO__CARVE(carve, per_id->next, per_id->sources);
     NEO__CARVE(carve, per_id->in_at, per_id->routes);
@@ -2628,7 +2674,8 @@ static neo_status neo__shard_local_desc(const neo_shard *shard, neo__arena *aren
     desc->feature_count = (int32_t)shard->exchange.routes;
     desc->max_batch = NEO__MAX(shard->reach, (int64_t)1);
     desc->max_ids = NEO__MAX(shard->exchange.full_ids, (int64_t)1);
-    desc->max_kept_rows = shard->kept.rows;
+    desc->max_kept_rows = map->sync < 0 ? NEO__MAX(shard->merging.rows, (int64_t)1)
+                                        : shard->kept.rows;
     desc->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     desc->cut_sums = neo__shard_no_sums;
     return NEO_OK;
@@ -2949,14 +2996,16 @@ static int32_t neo__timeline_units(neo__timeline_build *build, int after, int ba
     return x;
 }
 /* A step's share of the averages of the rank that takes longest: an all-reduce of each of its
-   tensors, of many bytes and of few. */
+   tensors, of many bytes and of few; or its merged gradients, and a byte of each row. */
 static void neo__timeline_averages(const neo_plan *plan, double (*seconds)[NEO_LEVEL_COUNT],
                                    double (*sent)[NEO_LEVEL_COUNT]) {
     const double ranks = plan->model.ranks, groups = plan->model.groups,
                  of_node = NEO__MIN(NEO__MAX(plan->per_node_of_all / ranks, 1.0), groups);
+    const int32_t every = plan->desc.sync_every;
     double longest = -1.0, all;
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) {
         double took[2][NEO_LEVEL_COUNT] = {{0.0}}, gone[2][NEO_LEVEL_COUNT] = {{0.0}};
+        double sums[2] = {0.0, 0.0}; /* of merged gradients */
         for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
             const int64_t k = plan->rank_piece[i];
             const neo_piece *piece = &plan->piece[k];
@@ -2964,7 +3013,9 @@ static void neo__timeline_averages(const neo_plan *plan, double (*seconds)[NEO_L
             const double rows = (double)piece->rows / plan->cut[k].parts,
                          state[] = {4.0 * (double)piece->cols, (double)t->state_fixed};
             if (piece->rank == NEO_EVERY_RANK) continue;
-            for (int64_t x = 0; x < plan->cut[k].parts * (2 + t->state_col / 4); x++) {
+            sums[0] += 4.0 * (double)piece->rows * (double)piece->cols;
+            sums[1] += (double)piece->rows;
+            for (int64_t x = 0; every > 1 && x < plan->cut[k].parts * (2 + t->state_col / 4); x++) {
                 const double bytes = rows * state[x < plan->cut[k].parts];
                 const int few = bytes <= (double)NEO__PLAN_TREE_BYTES;
                 if (bytes > 0.0)
@@ -2972,10 +3023,14 @@ static void neo__timeline_averages(const neo_plan *plan, double (*seconds)[NEO_L
                                                    gone[few]);
             }
         }
+        for (int i = 0; i < 2 && every < 0; i++) {
+            const int few = sums[i] <= (double)NEO__PLAN_TREE_BYTES;
+            (void)neo__timeline_all_reduce(plan, sums[i], groups, of_node, took[few], gone[few]);
+        }
         all = NEO__MAX(took[0][0], took[0][1]) + took[1][0] + took[1][1];
         for (int k = 0; k < 2 * NEO_LEVEL_COUNT && all > longest; k++) {
-            seconds[k / 2][k % 2] = took[k / 2][k % 2] / plan->desc.sync_every;
-            sent[k / 2][k % 2] = gone[k / 2][k % 2] / plan->desc.sync_every;
+            seconds[k / 2][k % 2] = took[k / 2][k % 2] / NEO__MAX(every, 1);
+            sent[k / 2][k % 2] = gone[k / 2][k % 2] / NEO__MAX(every, 1);
         }
         longest = NEO__MAX(longest, all);
     }
@@ -3570,6 +3625,8 @@ static double neo__plan_piece_buffer(const neo__plan_table *table, const neo__pl
                                           (1.0 + cut->local + cut->cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
+    if (d->sync_every < 0 && d->replicas > 1) /* merged gradients, their sum, and what is kept */
+        bytes += (double)cut->rows * (3.0 * row + 64.0);
     return bytes + 4.0 * flow.ids * neo__plan_grad_floats(table, cut->cols);
 }
 static double neo__plan_sample_buffer(const neo__plan_table *table, const neo__plan_cut *cut) {
@@ -3869,6 +3926,13 @@ static double neo__plan_moved(const neo__plan_rate *r, double ids, double bags, 
     return ids * (r->id + r->id_col * c) + bags * r->bag + out * r->bag_col * c +
            NEO__MAX(r->piece + r->piece_col * (double)cols, 0.0);
 }
+/* Bytes of an all-reduce of gradients: of a copy on every rank, or a piece of merged replicas; with
+   a mark of each row. A row of them, moved and kept, takes as long as so many that wait. (16: 26
+   tables of 16 columns and 30 to 3,000 rows.) */
+enum { NEO__PLAN_COPY_ROW = 16 };
+static double neo__plan_reduced(int64_t rows, int64_t cols) {
+    return (double)rows * (4.0 * (double)cols + 1.0);
+}
 /* Load of a piece on the rank that holds it. */
 static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const neo__plan_cut *cut) {
     const neo_plan *plan = table->plan;
@@ -3907,7 +3971,15 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
             2.0 * (double)(neo__plan_weight_bytes(table, cut->rows, cut->cols) +
                            neo__plan_piece_state(table, cut->rows, cut->cols)) *
             ((model->groups - 1.0) / model->groups * model->to_other + model->copy) /
-            (double)plan->desc.sync_every;
+            NEO__MAX((double)plan->desc.sync_every, 1.0);
+    if (model->groups > merged && plan->desc.sync_every < 0) {
+        const double all = NEO__MIN(table->fresh * flow.ids * model->groups, (double)cut->rows);
+        load.at[NEO__PLAN_MEET] = neo__plan_reduced(cut->rows, cut->cols) *
+                                  (2.0 * (model->groups - 1.0) / model->groups * model->to_other +
+                                   3.0 * model->copy);
+        load.at[NEO__PLAN_UPDATE] +=
+            all * ((double)NEO__PLAN_COPY_ROW * model->kept + 2.0 * c * model->copy);
+    }
     if (plan->desc.weight_grad)
         load.at[NEO__PLAN_BACKWARD] +=
             (row * flow.ids + c * flow.out) * neo__plan_lookup(table) +
@@ -3940,12 +4012,7 @@ static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
         f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
     return neo__plan_load_total(table->plan, x);
 }
-/* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
-static double neo__plan_copy_reduce(const neo__plan_table *t) {
-    return (double)t->rows * (4.0 * (double)t->dim + 1.0);
-}
-/* Load of a copy on every rank, for each. (16: 26 tables of 16 columns and 30 to 3,000 rows.) */
-enum { NEO__PLAN_COPY_ROW = 16 };
+/* Load of a copy on every rank, for each. */
 static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     const neo__plan_model *m = &table->plan->model;
     NEO__ZERO(neo__plan_load, load);
@@ -4069,7 +4136,7 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
             neo__plan_load x = neo__plan_copy_load(table);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
-            *reduce += neo__plan_copy_reduce(table);
+            *reduce += neo__plan_reduced(table->rows, table->dim);
             plan->copy_rows += (double)table->rows;
             continue;
         }
@@ -4550,7 +4617,7 @@ static void neo__plan_option_cost(const neo__plan_table *table, neo__plan_option
     NEO__ZERO(neo__plan_cut, last);
     if (!option->col_parts) {
         option->all = neo__plan_copy_load(table);
-        option->reduce_bytes = neo__plan_copy_reduce(table);
+        option->reduce_bytes = neo__plan_reduced(table->rows, table->dim);
     }
     for (int32_t i = 0; i < option->col_parts * option->row_parts; i++) {
         const neo__plan_cut cut = neo__plan_option_cut(table, option, i);
@@ -5858,7 +5925,7 @@ static void neo__plan_table_cost(const neo__plan_table *table, double *mean, dou
                                   : neo__plan_piece_load(table, &plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
-            all = seconds + neo__plan_copy_reduce(table) * plan->model.all_reduce;
+            all = seconds + neo__plan_reduced(table->rows, table->dim) * plan->model.all_reduce;
         } else {
             all += neo__plan_sample_load(table, &plan->cut[i]).at[NEO__PLAN_SECONDS];
             sum += seconds;
@@ -6493,6 +6560,40 @@ static neo_status neo__profile_choose(neo_profile *profile, neo__profile_table *
     for (int64_t i = 0; i < count; i++) table->hot[i] = key[i].at;
     table->hot_count = count;
     neo_free(profile->ctx, key, bytes);
+    return NEO_OK;
+}
+/* Bytes times seconds of a byte, of a row that so many ids of a batch name: cold, warm, hot. */
+static void neo__plan_levels(const neo__plan_table *table, double uses, double seconds[3]) {
+    const neo_plan *plan = table->plan;
+    const double ranks = plan->desc.cluster.ranks, nodes = plan->nodes, local = plan->per_node,
+                 inside = plan->model.local, across = plan->model.cross,
+                 sum = 2.0 * neo__plan_reduced(1, table->dim),
+                 named = uses * (plan->model.id_bytes + 4.0 * (double)table->dim +
+                                 neo__plan_wire(plan->desc.wire_backward, table->dim));
+    seconds[0] = named * ((local - 1.0) / ranks * inside + (ranks - local) / ranks * across);
+    seconds[1] = named * ((local - 1.0) / local * inside) + sum * (nodes - 1.0) * across;
+    seconds[2] = sum * ((local - 1.0) * inside + (ranks - local) * across);
+}
+NEO_API neo_status neo_plan_levels(const neo_plan *plan, int32_t t, const neo_profile *profile,
+                                   int64_t *hot, int64_t *warm) {
+    static const char *const fn = "neo_plan_levels";
+    int64_t groups, rows, ids;
+    NEO__CHECK(plan && profile && hot && warm && t >= 0 && t < plan->bags.table_count, NEO_ERR_ARG,
+               "%s: an argument is NULL, or there is no table %d", fn, t);
+    const neo__plan_table *table = &plan->table[t];
+    const neo_row_use *use = neo_profile_uses(profile, table->desc->name, &groups, &rows, &ids);
+    NEO__CHECK(use && rows == table->rows, NEO_ERR_MISMATCH,
+               "%s: the profile has no table '%s' of %" PRId64 " rows", fn, table->desc->name,
+               table->rows);
+    const double batch = (double)plan->bags.max_batch * table->ids;
+    *hot = *warm = 0;
+    for (int64_t i = 0; i < groups; i++) {
+        double takes[3];
+        neo__plan_levels(table, (double)use[i].ids / (double)use[i].rows * (batch / (double)ids),
+                         takes);
+        if (takes[2] < takes[0] && takes[2] < takes[1]) *hot += use[i].rows;
+        else if (takes[1] < takes[0] && plan->last_node == plan->per_node) *warm += use[i].rows;
+    }
     return NEO_OK;
 }
 NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n) {

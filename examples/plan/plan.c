@@ -47,7 +47,8 @@ static const char HELP[] =
     "the format of the files\n\n"
     "  --verbose        every table, with why it lies so and not otherwise; every rank\n"
     "  --memory 32GiB   of a rank, instead of what the cluster file says\n"
-    "  --profile FILE   with tiers: how often rows are used, as dlrm --save-profile counts it\n"
+    "  --profile FILE   how often rows are used, as dlrm --save-profile counts it: for tiers, and\n"
+    "                   to say how many are worth a copy on every rank, or in each node\n"
     "  --all tw         every table by one placement: tw, cw, rw, dp, twrw, twcw or grid\n"
     "  --plan FILE      no search: this plan\n"
     "  --out FILE       write the plan, for dlrm --plan FILE\n"
@@ -195,13 +196,19 @@ static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **
     const char *file = c->given[OPT_PROFILE];
     j->tier.path = "tier";
     j->tier.prefetch = j->desc.pipeline;
-    if ((file || j->desc.cluster.file_bytes) && !j->tier.memory_bytes)
-        return neo_fail(NEO_ERR_ARG, "%s: the cluster has no tier dram",
-                        file ? "--profile" : "tier disk");
+    if (j->desc.cluster.file_bytes && !j->tier.memory_bytes)
+        return neo_fail(NEO_ERR_ARG, "tier disk: the cluster has no tier dram");
     neo_status status = j->tier.memory_bytes ? neo_tier_create(ctx, &j->tier, tier) : NEO_OK;
     if (status == NEO_OK && file) status = neo_profile_read(ctx, file, profile);
     j->bags.tier = *tier;
-    j->desc.profile = *profile;
+    int32_t known = 0;
+    int64_t groups;
+    for (int32_t t = 0; *profile && t < j->bags.table_count; t++)
+        known += neo_profile_uses(*profile, j->tables[t].name, &groups, NULL, NULL) != NULL;
+    if (*profile && !known)
+        return neo_fail(NEO_ERR_MISMATCH, "--profile: it has none of the tables of the model");
+    j->profile = *profile;
+    j->desc.profile = *tier ? *profile : NULL;
     return status;
 }
 
@@ -238,6 +245,7 @@ static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const
                PLURAL(j->bags.table_count), j->desc.cluster.ranks,
                PLURAL(j->desc.cluster.ranks));
         print_tables(j, plan, verbose);
+        print_levels(j, plan);
         print_ranks(j, plan, both, verbose);
         if (c->given[OPT_RISK] && print_risk(j, both[j->desc.pipeline != 0]) != NEO_OK)
             return fprintf(stderr, "plan: --risk: %s\n", neo_last_error()), 1;

@@ -81,6 +81,7 @@ typedef struct job {
     neo_dense_unit *units;
     int32_t unit_count;
     neo_tier_desc tier; /* memory_bytes 0: all rows are in memory */
+    const neo_profile *profile; /* or NULL */
     int32_t threads;
     risk risk;
 } job;

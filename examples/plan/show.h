@@ -63,6 +63,24 @@ static void print_tables(const job *j, const neo_plan *plan, int verbose) {
             printf("%-9s  %6d  %8.4g  %4.1f %%\n", neo_placement_name((neo_placement)p), count[p],
                    size[p], 100 * size[p] / all);
 }
+/* Rows that are worth copies, for dlrm --hot-rows and --warm-rows; of a table that the profile does
+   not have, or of replicas, none. */
+static void levels_of(const job *j, const neo_plan *plan, int32_t t, int64_t level[2]) {
+    level[0] = level[1] = 0;
+    if (j->profile && j->desc.replicas <= 1)
+        (void)neo_plan_levels(plan, t, j->profile, &level[0], &level[1]);
+}
+static void print_levels(const job *j, const neo_plan *plan) {
+    int tables = 0;
+    for (int t = 0; t < j->bags.table_count; t++) {
+        int64_t level[2];
+        levels_of(j, plan, t, level);
+        if (!level[0] && !level[1]) continue;
+        if (!tables++) printf("\nby the profile, rows worth a copy on every rank, on every node\n");
+        printf("%-14s %9lld %9lld\n", j->tables[t].name, (long long)level[0],
+               (long long)level[1]);
+    }
+}
 /* Rows in memory and in files, and how many ids find theirs in memory. */
 static void print_tiers(const job *j, const neo_plan *plan) {
     double ids = 0, hits = 0, file = 0, most = 0;
@@ -185,8 +203,11 @@ static void print_json(const job *j, const neo_plan *plan, neo_timeline *const b
                    (long long)p[i].first_row, (long long)p[i].rows, (long long)p[i].first_col,
                    (long long)p[i].cols);
         const neo_plan_tier x = neo_plan_tier_of(plan, t);
-        printf("], \"rows_in_memory\": %.9g, \"hits\": %.9g, \"file_bytes\": %lld}", x.rows,
-               x.hits, (long long)x.file_bytes);
+        int64_t level[2];
+        levels_of(j, plan, t, level);
+        printf("], \"hot_rows\": %lld, \"warm_rows\": %lld, \"rows_in_memory\": %.9g, "
+               "\"hits\": %.9g, \"file_bytes\": %lld}", (long long)level[0],
+               (long long)level[1], x.rows, x.hits, (long long)x.file_bytes);
     }
     printf("],\n \"rank\": [");
     for (int r = 0; r < j->desc.cluster.ranks; r++) {

@@ -412,7 +412,8 @@ static neo_status refused_ids(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void bad_device_ids(void) {
-    static const char *const with[] = {"device_ids with weight_grad", "device_ids with an inverse"};
+    static const char *const with[] = {"device_ids with weight_grad", "device_ids with an inverse",
+                                       "NEO_SYNC_MERGED on a device"};
     neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
                        .ranks = 2,
                        .timeout_ms = TEST_PATIENCE_MS,
@@ -426,9 +427,17 @@ static void bad_device_ids(void) {
     case_data(&the);
     memset(wrong, 0, sizeof wrong);
     CHECK_OK(neo_comm_spawn(ranks, &d, bad_ids, NULL, NULL));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         the.plan.weight_grad = i == 0;
         the.bags.inverse = i == 1;
+        the.plan.device_ids = i < 2;
+        if (i == 2) { /* two replicas of a rank each */
+            the.plan.replicas = ranks, the.plan.sync_every = NEO_SYNC_MERGED;
+            the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = 1;
+            the.piece_count = 0;
+            for (int t = 0; t < SMALL.tables; t++)
+                add_piece(&the, t, 0, 0, SMALL.rows[t], 0, SMALL.dims[t]);
+        }
         CHECK_OK(neo_comm_spawn(ranks, &d, refused_ids, (void *)(uintptr_t)with[i], NULL));
     }
     check_wrong("bad ids on devices", ranks);

@@ -179,6 +179,44 @@ for more in --dedup --keys --summary '--towers 4' '--load x'; do
     refused "--hot-rows $more" '--hot-rows does not go with --' $hot $more
 done
 refused "hot rows on a GPU" '--hot-rows is for --device cpu' $hot --device cuda
+# Warm rows, with a copy in each node: a table more, of the same bits on any ranks of any nodes.
+warm="$model --repro-shards 8 --hot-rows 6 --warm-rows 30"
+try "--save-profile, warm rows" $D $warm --save-profile "$W/warm.profile"
+warm="$warm --profile $W/warm.profile"
+warmed=$(digest $warm --threads 1)
+while read -r more; do
+    part || continue
+    same "--warm-rows $more" "$(digest $warm $more)" "$warmed"
+done <<END
+--ranks 2 --eval-every 0.2
+--ranks 2 --nodes 2 --pipeline off
+--ranks 4 --nodes 2 --plan rw --clip-norm 1e9
+--ranks 4 --nodes 2 --micro-batches 1 --show-plan --report $W/warm.html
+--ranks 8 --nodes 4 --plan grid
+--ranks 8 --nodes 2 --wire-forward f32 --plan tw
+END
+if grep -q 'C1.warm.*rw.*of each node' "$W/warm.html"; then pass; else
+    fail "--report does not say where warm rows are"; fi
+clipped="$warm --clip-norm 0.05 --micro-batches 2 --rows-dtype bf16 --optimizer adam"
+same "--warm-rows, clipped" "$(digest $clipped --ranks 4 --nodes 2)" "$(digest $clipped)"
+digest $warm --ranks 4 --nodes 2 --checkpoint "$W/warm" >"$W/log"
+same "--warm-rows, evaluated" "$(digest $warm --checkpoint "$W/warm" --eval --ranks 2)" \
+    "$(cat "$W/log")"
+same "--warm-rows of a checkpoint, by other nodes" "$(digest $model --repro-shards 8 --hot-rows 6 \
+    --warm-rows 30 --ranks 8 --nodes 4 --checkpoint "$W/warm" --resume --epochs 2)" \
+    "$(digest $warm --epochs 2)"
+alone="$model --repro-shards 8 --warm-rows 9 --profile $W/warm.profile"
+same "--warm-rows without hot ones" "$(digest $alone --ranks 4 --nodes 2)" "$(digest $alone)"
+same "--warm-rows, three nodes" "$(digest $warm --repro-shards 12 --ranks 6 --nodes 3)" \
+    "$(digest $warm --repro-shards 12)"
+refused "warm rows, read without" "warm_rows is '30' there" $model --repro-shards 8 --hot-rows 6 \
+    --profile "$W/warm.profile" --checkpoint "$W/warm" --eval
+refused "warm rows without a profile" '--warm-rows needs --profile' $model --warm-rows 6
+refused "warm rows of groups" '--warm-rows does not go with --replicas' $warm --ranks 2 --replicas 2
+refused "leaves of warm rows" 'must be 3 times a power of two' $warm --ranks 3 --nodes 3
+refused "a profile of fewer warm rows" 'with --hot-rows 6 --warm-rows 31' \
+    $model --hot-rows 6 --warm-rows 31 --profile "$W/warm.profile"
+refused "warm rows on a GPU" '--hot-rows is for --device cpu' $warm --device cuda
 refused "empty bags of towers" '--skip-empty is for' $model --skip-empty --towers 4
 # Tables in towers: another model, of the same bits on any ranks of any nodes.
 for kind in dlrm 'dcnv2 --wire-forward bf16 --wire-backward i8' \

@@ -304,7 +304,18 @@ refuse "little memory" "$(cat "$W/tier.model")\n" 'ranks 4 2\nmemory 8MiB\ntier 
     "a batch of these tables needs"
 refuse "a file below nothing" "$good_model" 'ranks 4 2\ntier disk 1GiB 1e9 5\n' \
     "tier disk: the cluster has no tier dram"
-refuse_option "--profile: the cluster has no tier dram" --profile "$W/tier.profile"
+printf 'neo-profile 1\ntable other 9 1:1\n' >"$W/other.profile"
+refuse_option "--profile: it has none of the tables of the model" --profile "$W/other.profile"
+# By a profile: rows worth a copy on every rank, and in each node where links across are slow.
+printf 'batch 1000\ntable a 4000x16 1 buckets=4\n' >"$W/level.model"
+printf 'neo-profile 1\ntable a 4000 2:80000 30:30000 3968:39680\n' >"$W/level.profile"
+levels() {
+    printf 'ranks 4 2\nlocal 1e10 0\ncross %s 0\n' "$1" >"$W/level.cluster"
+    "$B/plan" "$W/level.model" "$W/level.cluster" --profile "$W/level.profile" --json 2>"$W/err" |
+        sed -n 's/.*\("hot_rows": [0-9]*, "warm_rows": [0-9]*\).*/\1/p'
+}
+same "rows worth copies, links alike" "$(levels 1e10)" '"hot_rows": 32, "warm_rows": 0'
+same "rows worth copies, slow across" "$(levels 1e8)" '"hot_rows": 2, "warm_rows": 30'
 
 # A step drawn and as a trace; a sweep as a table, drawn and for a program.
 "$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.svg" >"$W/one" 2>"$W/err"

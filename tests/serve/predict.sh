@@ -276,6 +276,7 @@ of=hotcriteo
 refused '"hot_rows" does not say which' 's/"hot_rows": .*],/"hot_rows": 3,/'
 refused 'hot_rows: 1001 of the 1000 rows of bags.C1' 's/"hot_rows": .3, /"hot_rows": [1001, /'
 refused 'has shape \[3' 's/"hot_rows": .3, /"hot_rows": [2, /'
+refused '"warm_rows" is not known here' 's/"hot_rows"/"warm_rows": [1], "hot_rows"/'
 refused 'neither keys nor a gpt have "hot_rows"' \
     's/"hot_rows"/"keys": {"rows": 0, "evict": "lru", "period": 0, "seed": 1}, "hot_rows"/'
 of=keys

@@ -98,8 +98,9 @@ static int64_t cut_bytes(const Case *c, int first, int end) {
             for (int64_t k = 0; k < c->piece_count; k++)
                 there |= c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row &&
                          c->pieces[k].rank == r;
-            if (r != p->rank && there)
-                bytes += 4 * rows * ((p->cols + 15) / 16) * sums_of(&c->tables[p->table].optim);
+            if (r != p->rank && there) /* in each group of replicas */
+                bytes += (c->plan.replicas > 1 ? c->plan.replicas : 1) * 4 * rows *
+                         ((p->cols + 15) / 16) * sums_of(&c->tables[p->table].optim);
         }
     }
     return bytes;
@@ -214,6 +215,20 @@ static int selected(int kind, int how, int ranks, int plan) {
     static const int EVERY[] = {8, 9, 13};
     return test_grid() || (plan + kind + 3 * how + 2 * ranks) % EVERY[TEST_WATCHED] == 0;
 }
+/* groups: of replicas whose gradients meet merged. */
+static void one_cell(Keep *k, int kind, int how, int plan, int ranks, int groups) {
+    Case *c = &k->c;
+    char what[100];
+    c->prefetch = k->clears || k->evaluates ? 0 : (plan + ranks) % 4;
+    c->plan.replicas = groups;
+    c->plan.sync_every = groups > 1 ? NEO_SYNC_MERGED : 0;
+    place_case(c, plan, ranks / groups);
+    snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks, %d groups", kind, how,
+             plan, ranks, groups);
+    spawn(k, what, ranks);
+    if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE || plan == NEO_DATA_PARALLEL)
+        CHECK_INT(k->grown, 0);
+}
 static void what_is_kept_has_the_bits_of_one_rank(void) {
     static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
     cut_block = 16;
@@ -245,18 +260,10 @@ static void what_is_kept_has_the_bits_of_one_rank(void) {
                 CHECK(c->digest == k.digest);
             }
             for (int ranks = 1; ranks <= 4; ranks++)
-                for (int plan = 0; plan < PLANS; plan++) {
-                    char what[100];
-                    if (!selected(kind, how, ranks, plan)) continue;
-                    c->prefetch = k.clears || k.evaluates ? 0 : (plan + ranks) % 4;
-                    place_case(c, plan, ranks);
-                    snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks", kind,
-                             how, plan, ranks);
-                    spawn(&k, what, ranks);
-                    if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE ||
-                        plan == NEO_DATA_PARALLEL)
-                        CHECK_INT(k.grown, 0);
-                }
+                for (int plan = 0; plan < PLANS; plan++)
+                    for (int groups = 1; groups <= 1 + (ranks % 2 == 0); groups++)
+                        if (selected(kind, how, ranks, plan + 4 * groups))
+                            one_cell(&k, kind, how, plan, ranks, groups);
             case_free(c);
             neo_ctx_destroy(ctx);
         }

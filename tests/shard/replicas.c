@@ -1,7 +1,8 @@
 /* replicas.c: tables sharded inside groups of ranks, with all of them in every group (2D parallel).
 
-   Where all gradients reach all groups the oracle is one neo_bags with all samples: rows, weights
-   and state have its bits, whatever the groups and the placements in them. Where groups step alone
+   Where all gradients reach all groups, sample by sample or merged row by row, the oracle is one
+   neo_bags with all samples: rows, weights and state have its bits, whatever the groups and the
+   placements in them. Where groups step alone
    and average, it is one neo_bags for each group, averaged by hand. Bytes between replicas and
    memory are those that are predicted. */
 #include "common.h"
@@ -17,16 +18,25 @@ typedef struct Replicas {
 } Replicas;
 
 /* Bytes between replicas: of gradients of rows, for each sample, feature and piece, to the other
-   groups; or of each group's weights and state, all-reduced. floats: of these, of all ranks. */
+   groups; merged, of each row with a mark, all-reduced; or of each group's weights and state,
+   all-reduced. floats: of these, of all ranks. */
 static int64_t peers_bytes(const Replicas *r, int64_t floats) {
     const Case *c = &r->c;
-    int64_t samples = 0, cols = 0;
+    int64_t samples = 0, cols = 0, row_bytes = 0;
+    for (int64_t i = 0; i < c->piece_count; i++)
+        if (c->pieces[i].rank != NEO_EVERY_RANK)
+            row_bytes += c->pieces[i].rows * (4 * c->pieces[i].cols + 1);
+    if (c->plan.sync_every < 0) return 2 * (r->groups - 1) * row_bytes * c->steps;
     if (c->plan.sync_every > 1) return 2 * (r->groups - 1) * (floats / r->groups) * 4 * r->averages;
     for (int s = 0; s < c->steps; s++) samples += c->size[s];
     for (int64_t i = 0; i < c->piece_count; i++)
         for (int f = 0; f < c->set->features && c->pieces[i].rank != NEO_EVERY_RANK; f++)
             if (c->pieces[i].table == c->set->feature_table[f]) cols += c->pieces[i].cols;
     return (r->groups - 1) * samples * cols * 4;
+}
+/* Ids do not go to other groups. */
+static int ids_stay(const Replicas *r) {
+    return r->c.plan.sync_every > 1 || r->c.plan.sync_every == NEO_SYNC_MERGED;
 }
 /* Lengths and ids to rank `to` of all from the others, where tables are not cut by rows: a feature
    whose table is there goes there once. */
@@ -43,7 +53,7 @@ static int64_t ids_bytes(const Replicas *r, int s, int to) {
         for (int64_t i = 0; i < size && there; i++) {
             const int from = rank_of(c, s, i, all);
             const int64_t *bag = c->offsets[s] + f * size + i;
-            if (from == to || (c->plan.sync_every > 1 && from / each != to / each)) continue;
+            if (from == to || (ids_stay(r) && from / each != to / each)) continue;
             bytes += 4 + (bag[1] - bag[0]) * (c->weighted ? 8 : 4);
         }
     }
@@ -54,7 +64,7 @@ static int64_t sent(const neo_comm_stats *st, neo_comm_op op) {
 }
 static neo_status check_bytes(const Replicas *r, neo_comm *comm, const neo_state *state,
                               const neo_shard_stats *st) {
-    const int rank = neo_comm_rank(comm), apart = r->c.plan.sync_every > 1;
+    const int rank = neo_comm_rank(comm), apart = ids_stay(r);
     int64_t sum[3] = {sent(&st->peers, apart ? NEO_COMM_ALL_REDUCE : NEO_COMM_ALL_GATHER), 0,
                       sent(&st->ids, NEO_COMM_ALL_TO_ALL)};
     for (int s = 0; s < r->c.steps; s++) sum[2] -= ids_bytes(r, s, rank);
@@ -92,6 +102,7 @@ static neo_status move_rows(const Replicas *r, neo_comm *comm, neo_shard *shard)
     const int rank = neo_comm_rank(comm), from = neo_comm_size(comm) - 1;
     for (int32_t t = 0; t < set->tables; t++) {
         const int64_t floats = set->rows[t] * set->dims[t];
+        if (r->c.tables[t].dtype == NEO_I8) continue; /* rows as they are read have other scales */
         float *rows = calloc((size_t)floats, 4), *all = calloc((size_t)floats, 4);
         neo_status status = neo_shard_get_rows(shard, t, 0, set->rows[t], from, rows);
         if (status == NEO_OK)
@@ -186,6 +197,35 @@ static void groups_have_the_bits_of_one_rank(void) {
                 r.c.plan.replicas = r.groups = GROUPS[i];
                 r.c.prefetch = (plan + i) % 2;
                 spawn(&r, plan, EACH[i], "one");
+            }
+        end(&r, ctx);
+    }
+}
+
+/* Bits of one rank, and bytes, of merged gradients: of rows of all dtypes, empty bags skipped. */
+static void merged_groups_have_the_bits_of_one_rank(void) {
+    static const int GROUPS[] = {2, 4, 2, 2, 4, 8}, EACH[] = {1, 1, 2, 4, 2, 1};
+    static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    for (int kind = 0; kind <= KINDS; kind++) {
+        Replicas r;
+        neo_ctx *ctx;
+        begin(&r, &ctx, kind, 2);
+        r.c.steps = 4;
+        for (int t = 0; t < ZIPF.tables; t++)
+            r.c.tables[t].dtype = DTYPES[kind == KINDS ? t % 4 : kind % 4];
+        r.c.plan.wire_forward = kind % 4 == 1 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
+        r.c.plan.wire_backward = kind % 4 == 2 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
+        r.c.plan.sync_every = NEO_SYNC_MERGED;
+        case_data(&r.c);
+        case_oracle(&r.c, ctx);
+        for (int i = 0; i < 6; i++)
+            for (int plan = 0; plan <= RANDOM; plan++) {
+                const int cell = plan + 3 * kind + 11 * i;
+                if (cell % (test_grid() ? 1 : 5 << TEST_WATCHED)) continue;
+                r.c.plan.replicas = r.groups = GROUPS[i];
+                r.c.prefetch = (plan + i) % 2;
+                r.c.plan.skip_empty = (plan + i) % 3 == 0;
+                spawn(&r, plan, EACH[i], "merged");
             }
         end(&r, ctx);
     }
@@ -351,6 +391,15 @@ static neo_status wrong_ranks(neo_comm *comm, void *user) {
                "the plan is for 4 ranks (replicas of cluster.ranks), the group has 3");
     return NEO_OK;
 }
+/* Three groups of eight leaves: some would hold no whole subtree. */
+static neo_status wrong_leaves(neo_comm *comm, void *user) {
+    const Replicas *r = user;
+    const int rank = neo_comm_rank(comm);
+    neo_shard *shard;
+    EXPECT_ERR(make(&r->c, comm, &shard), NEO_ERR_UNSUPPORTED,
+               "repro_shards is 8: for NEO_SYNC_MERGED of 3 replicas it must be 3 times a power");
+    return NEO_OK;
+}
 static void what_does_not_fit_is_refused(void) {
     Replicas r;
     neo_ctx *ctx;
@@ -364,6 +413,11 @@ static void what_does_not_fit_is_refused(void) {
     REFUSED(NEO_ERR_ARG, "replicas is -1");
     r.c.plan.replicas = 4096;
     REFUSED(NEO_ERR_ARG, "replicas is 4096, of 2 ranks each");
+    r.c.plan.replicas = 2, r.c.plan.sync_every = -2;
+    REFUSED(NEO_ERR_ARG, "sync_every is -2");
+    r.c.plan.sync_every = 0, r.c.plan.skip_empty = 1;
+    REFUSED(NEO_ERR_UNSUPPORTED, "replicas of tables with skip_empty");
+    r.c.plan.skip_empty = 0;
     r.c.plan.replicas = 2, r.c.plan.sync_every = 2, r.c.plan.kept_batches = 1;
     REFUSED(NEO_ERR_UNSUPPORTED, "kept_batches, and a sync_every of 2");
     r.c.plan.kept_batches = 0, r.c.tables[1].dtype = NEO_BF16;
@@ -378,11 +432,15 @@ static void what_does_not_fit_is_refused(void) {
         r.c.tables[t].pooling = NEO_POOL_SUM, r.c.tables[t].dim = ZIPF.dims[t];
     r.c.plan.sync_every = 0;
     spawn_refused(&r.c, 3, wrong_ranks, &r);
+    place_case(&r.c, NEO_TABLE_WISE, 1);
+    r.c.plan.replicas = 3, r.c.plan.sync_every = NEO_SYNC_MERGED;
+    spawn_refused(&r.c, 3, wrong_leaves, &r);
     end(&r, ctx);
 }
 
 int main(void) {
     RUN(groups_have_the_bits_of_one_rank);
+    RUN(merged_groups_have_the_bits_of_one_rank);
     RUN(groups_step_alone_and_average);
     RUN(seconds_are_those_of_groups);
     RUN(plans_copy_what_bits_allow);

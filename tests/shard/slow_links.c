@@ -565,7 +565,8 @@ static const char *drawn_run(Drawn *d, int i, const neo_jitter *jitter, neo_ctx 
     plan->pipeline = i % 2;
     if (jitter->compute <= 0 && i % 5 == 4) groups = 2 << test_random() % 2; /* replicas */
     if (groups > ranks) groups = ranks;
-    if (groups > 1) plan->replicas = groups, plan->sync_every = i % 10 == 9 ? 3 : 1;
+    if (groups > 1) plan->replicas = groups;
+    if (groups > 1) plan->sync_every = i % 10 == 9 ? 3 : i == 4 ? NEO_SYNC_MERGED : 1;
     cluster->ranks = ranks / groups;
     cluster->ranks_per_node = jitter->compute > 0 ? ranks : nodes < ranks ? ranks / nodes : 1;
     const int per_node = cluster->ranks_per_node;

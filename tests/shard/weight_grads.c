@@ -186,6 +186,7 @@ static void weights_have_the_gradients_of_one_rank(void) {
                     if (!selected(pooling, way, ranks, plan)) continue;
                     c->prefetch = (plan + ranks + way) % 4;
                     c->plan.replicas = ranks % 2 == 0 && (plan + way + ranks / 2) % 2 ? 2 : 1;
+                    c->plan.sync_every = way % 4 > 1 ? NEO_SYNC_MERGED : 0;
                     c->plan.skip_empty = c->plan.replicas == 1 && (plan + ranks) / 2 % 2;
                     place_asking(c, plan, ranks / c->plan.replicas);
                     snprintf(what, sizeof what, "pooling %d, way %d, plan %d on %d ranks, %d "

@@ -25,7 +25,7 @@ static char *describe_model(const model *m, const options *o) {
     snprintf(coded, sizeof coded, "i%d", (int)o->checkpoint_bits);
     size_t schema = neo_schema_describe(m->schema, NULL, 0);
     const size_t features = (size_t)neo_schema_feature_count(m->schema);
-    char *text = malloc(schema + 4096 + 20 * features), *p = text;
+    char *text = malloc(schema + 4096 + 40 * features), *p = text;
     const char *size = m->cross ? o->cross ? o->cross : CROSS : o->wukong ? o->wukong : WUKONG;
     const neo_param *v = neo_params_find(m->params[TOP], "cross.V_kernels.0");
     const char *second = strchr(size, 'x');
@@ -39,9 +39,13 @@ static char *describe_model(const model *m, const options *o) {
                         "\"seed\": %llu}", (long long)o->key_rows, EVICT_NAMES[keys.evict],
                      (long long)keys.period,
                      (unsigned long long)neo_ctx_seed(m->ctx));
-    for (size_t t = 0; t < m->hot.tables; t++)
-        p += sprintf(p, "%s%lld", t ? ", " : ",\n \"hot_rows\": [", (long long)m->hot.count[t]);
-    if (m->hot.tables) p += sprintf(p, "]");
+    for (int c = 0; c < CLASSES; c++) {
+        for (size_t t = 0; t < m->hot.tables && (c == HOT || m->hot.warm); t++)
+            p += sprintf(p, "%s%lld", t ? ", " : c == HOT ? ",\n \"hot_rows\": ["
+                                                          : ",\n \"warm_rows\": [",
+                         (long long)m->hot.count[c][t]);
+        if (m->hot.tables && (c == HOT || m->hot.warm)) p += sprintf(p, "]");
+    }
     for (int32_t t = 0; m->tower && t < neo_schema_feature_count(m->schema); t++)
         p += sprintf(p, "%s%d", t ? ", " : ",\n \"towers\": [", (int)m->tower[t]);
     if (m->tower) p += sprintf(p, "]");

@@ -1,6 +1,8 @@
 /* hot.h: --hot-rows: the rows of a table that a profile names as those used most are a table of
-   their own, with a copy on every rank: their ids, rows and gradients do not travel. The row of a
-   bag is the sum of the rows that both tables give ("hot rows" of neo_fsdp.h). */
+   their own, with a copy on every rank: their ids, rows and gradients do not travel. --warm-rows:
+   the rows behind them are another, with a copy on each node, cut over its ranks: a neo_shard of
+   its own. The row of a bag is the sum of the rows that all its tables give ("hot rows" and "warm
+   rows" of neo_fsdp.h). */
 #ifndef DLRM_HOT_H
 #define DLRM_HOT_H
 #include "plan.h"
@@ -10,35 +12,51 @@ static int by_row(const void *x, const void *y) {
     return a < b ? -1 : a > b;
 }
 
-/* A profile of fewer hot rows than asked for, though more were used, is of another --hot-rows. */
+/* A profile of fewer rows than asked for, though more were used, is of other options. */
 static neo_status check_named(const options *o, const neo_row_use *use, int64_t groups,
                               const char *table, int64_t named) {
     int64_t used = 0;
     for (int64_t i = 0; i < groups; i++) used += use[i].ids > 0 ? use[i].rows : 0;
-    if (named > 0 && named < o->hot_rows && named < used)
+    if (named > 0 && named < o->hot_rows + o->warm_rows && named < used)
         REFUSE("--hot-rows %lld: --profile %s names %lld hot rows of table '%s': count again by "
-               "--save-profile with --hot-rows %lld", (long long)o->hot_rows, o->profile,
-               (long long)named, table, (long long)o->hot_rows);
+               "--save-profile with --hot-rows %lld --warm-rows %lld", (long long)o->hot_rows,
+               o->profile, (long long)named, table, (long long)o->hot_rows,
+               (long long)o->warm_rows);
+    return NEO_OK;
+}
+/* Of the rows of a table that are named, the most used first: how many are hot, and warm. A copy of
+   all is the plan's to choose: some are neither. */
+static neo_status count_classes(hot_tables *h, const options *o, int32_t t, int64_t named,
+                                int64_t rows) {
+    const int64_t most[] = {o->hot_rows, o->warm_rows};
+    for (int c = 0; c < CLASSES; c++) {
+        int64_t *count = &h->count[c][t];
+        *count = named < most[c] ? named : most[c];
+        if (*count >= rows) *count = 0;
+        named -= *count, rows -= *count;
+        h->features[c] += *count > 0;
+        h->rows[c][t] = calloc((size_t)*count + 1, sizeof(int64_t));
+        if (!h->rows[c][t]) return out_of_memory();
+    }
     return NEO_OK;
 }
 /* Without a profile: room for those that are read from a checkpoint, which names them. */
 static neo_status place_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
     hot_tables *h = &m->hot;
     for (int32_t t = 0; t < bags->table_count; t++) {
-        h->count[t] = o->hot_rows < bags->tables[t].rows ? o->hot_rows : 0;
-        h->rows[t] = calloc((size_t)h->count[t] + 1, sizeof(int64_t));
-        if (!h->rows[t]) return out_of_memory();
-        for (int64_t i = 0; i < h->count[t]; i++) h->rows[t][i] = i;
-        h->features += h->count[t] > 0;
+        TRY(count_classes(h, o, t, o->hot_rows + o->warm_rows, bags->tables[t].rows));
+        for (int c = 0; c < CLASSES; c++)
+            for (int64_t i = 0; i < h->count[c][t]; i++) h->rows[c][t][i] = i;
     }
     return NEO_OK;
 }
-/* The hot rows of each table, rising: at most --hot-rows, and not all. */
+/* The hot rows of each table, rising: at most --hot-rows, and not all; then its warm ones. */
 static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
     hot_tables *h = &m->hot;
     int64_t rows, ids, groups, named, step;
     if (!o->profile && (!o->saves.dir || neo_find_checkpoint(o->saves.dir, &step) != NEO_OK))
-        REFUSE("--hot-rows needs --profile, which names them: there is no checkpoint that does");
+        REFUSE("--%s needs --profile, which names them: there is no checkpoint that does",
+               o->hot_rows ? "hot-rows" : "warm-rows");
     if (!o->profile) return place_hot_rows(m, o, bags);
     for (int32_t t = 0; t < bags->table_count; t++) {
         const neo_table_desc *table = &bags->tables[t];
@@ -49,80 +67,170 @@ static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc 
                    table->name, (long long)table->rows);
         const int64_t *most = neo_profile_rows(m->profile, table->name, &named);
         TRY(check_named(o, use, groups, table->name, named));
-        h->count[t] = named < o->hot_rows ? named : o->hot_rows;
-        if (h->count[t] >= table->rows) h->count[t] = 0; /* a copy of all is the plan's to choose */
-        h->rows[t] = calloc((size_t)h->count[t] + 1, sizeof(int64_t));
-        if (!h->rows[t]) return out_of_memory();
-        for (int64_t i = 0; i < h->count[t]; i++) h->rows[t][i] = most[i];
-        qsort(h->rows[t], (size_t)h->count[t], sizeof(int64_t), by_row);
-        h->features += h->count[t] > 0;
+        TRY(count_classes(h, o, t, named, rows));
+        for (int c = 0; c < CLASSES; most += h->count[c++][t]) {
+            if (h->count[c][t])
+                memcpy(h->rows[c][t], most, (size_t)h->count[c][t] * sizeof *most);
+            qsort(h->rows[c][t], (size_t)h->count[c][t], sizeof(int64_t), by_row);
+        }
     }
-    if (!h->features)
-        REFUSE("--profile %s names no hot rows: write it by --save-profile and --hot-rows",
-               o->profile);
+    if (!h->features[HOT] && !h->features[WARM])
+        REFUSE("--profile %s names no hot rows: write it by --save-profile and --%s", o->profile,
+               o->hot_rows ? "hot-rows" : "warm-rows");
     return NEO_OK;
 }
 
-/* The tables, and those of hot rows behind them, whose rows begin alike. */
+/* Tables of a class of rows of others, from `next` on, whose rows begin as those of the others.
+   Returns where they end. */
+static int32_t add_tables(model *m, int kind, int32_t next) {
+    static const char *const words[] = {"hot", "warm"};
+    hot_tables *h = &m->hot;
+    for (size_t t = 0; t < h->tables; t++) {
+        neo_table_desc *of = &h->desc[next];
+        char (*names)[160] = &h->names[(1 + CLASSES) * t];
+        if (!h->count[kind][t]) continue;
+        *of = h->desc[t];
+        snprintf(names[1 + kind], sizeof *names, "%.150s.%s", of->name, words[kind]);
+        of->name = names[1 + kind], of->rows = h->count[kind][t];
+        if (kind == HOT) of->row_buckets = 0;
+        if (!of->init.kind) {
+            const float most = 1 / sqrtf((float)h->desc[t].rows);
+            of->init = (neo_init){NEO_INIT_UNIFORM, -most, most};
+        }
+        h->placements[next++] =
+            kind == HOT && neo_comm_size(m->comm) > 1 ? 1u << NEO_DATA_PARALLEL : 0;
+    }
+    return next;
+}
+static neo_status alloc_hot_rows(hot_tables *h) {
+    const size_t count = h->tables, most = (1 + CLASSES) * count;
+    for (int c = 0; c < CLASSES; c++) {
+        h->rows[c] = calloc(2 * count, sizeof *h->rows[c]);
+        h->count[c] = calloc(2 * count, sizeof *h->count[c]);
+        if (!h->rows[c] || !h->count[c]) return out_of_memory();
+    }
+    h->names = calloc(most, sizeof *h->names), h->desc = calloc(most, sizeof *h->desc);
+    h->placements = calloc(most, sizeof *h->placements);
+    return h->names && h->desc && h->placements ? NEO_OK : out_of_memory();
+}
+/* The tables, and those of hot rows behind them; those of warm rows are for another neo_shard. */
 static neo_status split_tables(model *m, const options *o, neo_bags_desc *bags) {
     hot_tables *h = &m->hot;
-    const size_t count = h->tables = (size_t)bags->table_count;
-    int32_t next = bags->table_count;
-    h->rows = calloc(count, sizeof *h->rows), h->count = calloc(count, sizeof *h->count);
-    h->names = calloc(2 * count, sizeof *h->names), h->desc = calloc(2 * count, sizeof *h->desc);
-    h->placements = calloc(2 * count, sizeof *h->placements);
-    if (!h->rows || !h->count || !h->names || !h->desc || !h->placements) return out_of_memory();
+    const int32_t count = bags->table_count;
+    h->tables = (size_t)count;
+    TRY(alloc_hot_rows(h));
     TRY(read_hot_rows(m, o, bags));
-    memcpy(h->desc, bags->tables, count * sizeof *h->desc);
-    for (int32_t t = 0; t < bags->table_count; t++) {
-        neo_table_desc *hot = &h->desc[next];
-        if (!h->count[t]) continue;
-        *hot = h->desc[t];
-        snprintf(h->names[2 * t], sizeof *h->names, "%.150s.cold", hot->name);
-        snprintf(h->names[2 * t + 1], sizeof *h->names, "%.150s.hot", hot->name);
-        h->desc[t].name = h->names[2 * t]; /* not that of a table which has all rows */
-        hot->name = h->names[2 * t + 1], hot->rows = h->count[t], hot->row_buckets = 0;
-        if (!hot->init.kind) {
-            const float most = 1 / sqrtf((float)h->desc[t].rows);
-            hot->init = (neo_init){NEO_INIT_UNIFORM, -most, most};
-        }
-        h->placements[next++] = neo_comm_size(m->comm) > 1 ? 1u << NEO_DATA_PARALLEL : 0;
+    memcpy(h->desc, bags->tables, h->tables * sizeof *h->desc);
+    const int32_t rest = add_tables(m, HOT, count), all = add_tables(m, WARM, rest);
+    for (int32_t t = 0; t < count; t++) {
+        char (*names)[160] = &h->names[(1 + CLASSES) * t];
+        if (!h->count[HOT][t] && !h->count[WARM][t]) continue;
+        snprintf(names[0], sizeof *names, "%.150s.cold", h->desc[t].name);
+        h->desc[t].name = names[0]; /* not that of a table which has all rows */
     }
-    bags->tables = h->desc, bags->table_count = next, bags->max_ids = bags->max_batch * next;
-    for (int i = 0; i < 2; i++)
-        TRY(neo_jagged_create(m->ctx, &(neo_jagged_desc){.feature_count = next,
-                                  .max_bags = m->most_samples * next,
+    bags->tables = h->desc, bags->table_count = rest, bags->max_ids = bags->max_batch * rest;
+    for (int i = 0; i < 2 + (rest > count && all > rest); i++)
+        TRY(neo_jagged_create(m->ctx, &(neo_jagged_desc){.feature_count = i < 2 ? all : rest,
+                                  .max_bags = m->most_samples * all,
                                   .max_ids = m->most_samples * (int64_t)count,
-                                  .weighted = neo_schema_is_weighted(m->schema)}, &h->split[i]));
-    return alloc_rows(m, next * h->desc[0].dim, &h->wide);
+                                  .weighted = neo_schema_is_weighted(m->schema)},
+                              i < 2 ? &h->split[i] : &h->between));
+    return alloc_rows(m, all * h->desc[0].dim, &h->wide);
+}
+/* The tables of warm rows: by ranges of rows over the ranks of a node, alike in all nodes.
+   others: the plan of the rest. Collective. */
+static neo_status create_warm(model *m, const options *o, const neo_plan *others) {
+    hot_tables *h = &m->hot;
+    const int ranks = neo_comm_size(m->comm), per_node = ranks_per_node(m->comm);
+    neo_plan *plan = NULL;
+    neo_plan_desc d = *neo_plan_desc_of(others);
+    neo_bags_desc bags = *d.bags;
+    bags.name = "warm";
+    bags.tables = h->desc + d.bags->table_count, bags.table_count = h->features[WARM];
+    bags.feature_table = NULL, bags.feature_count = 0;
+    bags.max_ids = bags.max_batch * bags.table_count;
+    d.bags = &bags, d.ids_per_sample = NULL, d.table_placements = NULL;
+    d.replicas = ranks / per_node, d.sync_every = NEO_SYNC_MERGED, d.skip_empty = 1;
+    d.cluster.ranks = per_node, d.cluster.memory_bytes = 0;
+    d.dense_flops_bottom = d.dense_flops_top = 0, d.dense_params = 0;
+    neo_status status = neo_plan_create_uniform(m->ctx, &d, NEO_ROW_WISE, &plan);
+    if (status == NEO_OK && neo_comm_rank(m->comm) == 0) {
+        if (o->show_plan) show_plan(plan);
+        if (m->report) status = report_places(m->report, plan);
+    }
+    status = agree(m->comm, status);
+    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->data, plan, &h->warm));
+    neo_plan_destroy(plan);
+    return status;
 }
 
-static neo_status split_batch(neo_jagged_buffer *to, const hot_tables *h, const neo_jagged *batch) {
-    const int64_t features = neo_jagged_view(to)->feature_count;
-    TRY(neo_jagged_reserve(to, batch->batch * features, neo_jagged_id_count(batch)));
-    return neo_jagged_split_hot(to, batch, (const int64_t *const *)h->rows, h->count);
+static neo_status split_batch(hot_tables *h, neo_jagged_buffer *to, const neo_jagged *batch) {
+    const int64_t ids = neo_jagged_id_count(batch);
+    for (int c = 0; c < CLASSES; c++) {
+        neo_jagged_buffer *part = c == HOT && h->between ? h->between : to;
+        if (!h->features[c]) continue;
+        TRY(neo_jagged_reserve(part, batch->batch * neo_jagged_view(part)->feature_count, ids));
+        TRY(neo_jagged_split_hot(part, batch, (const int64_t *const *)h->rows[c], h->count[c]));
+        batch = neo_jagged_view(part);
+    }
+    return NEO_OK;
+}
+/* The features of split batch i for the plan; those of warm rows stay behind. */
+static const neo_jagged *split_features(hot_tables *h, int i) {
+    const neo_jagged *all = neo_jagged_view(h->split[i]);
+    h->rest[i] = h->part[i] = *all;
+    h->rest[i].feature_count -= h->features[WARM];
+    h->part[i].feature_count = h->features[WARM];
+    h->part[i].offsets += h->rest[i].feature_count * all->batch;
+    return &h->rest[i];
 }
 /* *batch, and *next if it is not NULL, become their split ones; a batch that was next is split. */
 static neo_status split_batches(model *m, const neo_jagged **batch, const neo_jagged **next) {
     hot_tables *h = &m->hot;
     if (!h->tables) return NEO_OK;
-    if (!h->ahead) TRY(split_batch(h->split[h->turn], h, *batch));
-    *batch = neo_jagged_view(h->split[h->turn]);
+    if (!h->ahead) TRY(split_batch(h, h->split[h->turn], *batch));
+    *batch = split_features(h, h->turn);
     h->ahead = *next != NULL;
     if (!*next) return NEO_OK;
     h->turn = !h->turn;
-    TRY(split_batch(h->split[h->turn], h, *next));
-    *next = neo_jagged_view(h->split[h->turn]);
+    TRY(split_batch(h, h->split[h->turn], *next));
+    *next = split_features(h, h->turn);
     return NEO_OK;
 }
 
-/* The rows of both tables to e; and gradients of e to both. */
+/* ---- warm rows: as the other tables, by their own calls ---- */
+static neo_status begin_warm_rows(model *m, int64_t global_size, const neo_batch *next) {
+    const hot_tables *h = &m->hot;
+    const int now = h->ahead ? !h->turn : h->turn;
+    TRY(neo_shard_forward_begin(h->warm, &h->part[now], global_size));
+    return h->ahead ? neo_shard_prefetch(h->warm, &h->part[h->turn], next->global_size) : NEO_OK;
+}
+static neo_status end_warm_rows(model *m, float lr) {
+    return m->keeps ? neo_shard_accumulate_end(m->hot.warm)
+                    : neo_shard_backward_end(m->hot.warm, lr);
+}
+/* Before a step of gradients that were kept: their part of the norm. After it: their step. */
+static neo_status count_warm_rows(model *m) {
+    neo_exact squares;
+    neo_exact_zero(&squares);
+    TRY(neo_shard_grad_squares(m->hot.warm, &squares));
+    neo_fsdp_add_squares(m->dense, &squares);
+    return NEO_OK;
+}
+static neo_status step_warm_rows(model *m, float lr) {
+    const float factor = neo_fsdp_clip_factor(m->dense);
+    if (factor != 1) TRY(neo_shard_scale_grads(m->hot.warm, factor));
+    return neo_shard_step(m->hot.warm, lr);
+}
+
+/* The rows of all tables to e; and gradients of e to all. */
 static neo_status move_hot_rows(model *m, neo_tensor wide, neo_tensor e, int back) {
     const int64_t dim = m->hot.desc[0].dim;
     neo_tensor cold = neo_tensor_slice(wide, 1, 0, e.shape[1]);
     TRY(neo_tensor_copy(m->ctx, back ? e : cold, back ? cold : e));
-    for (int64_t t = 0, at = e.shape[1]; t < (int64_t)m->hot.tables; t++) {
-        if (!m->hot.count[t]) continue;
+    for (int64_t q = 0, at = e.shape[1]; q < CLASSES * (int64_t)m->hot.tables; q++) {
+        const int64_t t = q % (int64_t)m->hot.tables;
+        if (!m->hot.count[q / (int64_t)m->hot.tables][t]) continue;
         neo_tensor mine = neo_tensor_slice(e, 1, t * dim, dim);
         neo_tensor hot = neo_tensor_slice(wide, 1, at, dim);
         TRY(back ? neo_tensor_copy(m->ctx, mine, hot) : neo_add(m->ctx, mine, hot));
@@ -130,47 +238,72 @@ static neo_status move_hot_rows(model *m, neo_tensor wide, neo_tensor e, int bac
     }
     return NEO_OK;
 }
+/* The columns of the plan's tables, or of those of warm rows. */
+static neo_tensor wide_columns(const model *m, neo_tensor wide, int warm) {
+    const int64_t cols = m->hot.features[WARM] * m->hot.desc[0].dim, rest = wide.shape[1] - cols;
+    return neo_tensor_slice(wide, 1, warm ? rest : 0, warm ? cols : rest);
+}
 static neo_status take_hot_rows(model *m, neo_tensor e) {
     neo_tensor wide = neo_tensor_rows(m->hot.wide, 0, e.shape[0]);
-    TRY(neo_shard_forward_end(m->tables, wide));
+    TRY(neo_shard_forward_end(m->tables, wide_columns(m, wide, 0)));
+    if (m->hot.warm) TRY(neo_shard_forward_end(m->hot.warm, wide_columns(m, wide, 1)));
     return move_hot_rows(m, wide, e, 0);
 }
 static neo_status return_hot_rows(model *m, neo_tensor de) {
     neo_tensor wide = neo_tensor_rows(m->hot.wide, 0, de.shape[0]);
     TRY(move_hot_rows(m, wide, de, 1));
-    return neo_shard_backward_begin(m->tables, wide);
+    if (m->hot.warm) TRY(neo_shard_backward_begin(m->hot.warm, wide_columns(m, wide, 1)));
+    return neo_shard_backward_begin(m->tables, wide_columns(m, wide, 0));
 }
 
-/* Which rows are hot is a part of the model: a checkpoint's go on. */
+/* "bags.C1.hot.rows", "warm.C1.warm.rows". */
+static void name_rows(const hot_tables *h, int kind, size_t t, char *name, size_t bytes) {
+    snprintf(name, bytes, "%s.%.159s.rows", kind == HOT ? "bags" : "warm",
+             h->names[(1 + CLASSES) * t + 1 + (size_t)kind]);
+}
+/* Which rows are hot, or warm, is a part of the model: a checkpoint's go on. */
 static neo_status add_hot_rows(const model *m, const options *o) {
     char name[200];
     snprintf(name, sizeof name, "%lld", (long long)o->hot_rows);
     TRY(neo_state_define(m->state, "hot_rows", name));
-    for (size_t t = 0; t < m->hot.tables; t++) {
-        snprintf(name, sizeof name, "bags.%s.rows", m->hot.names[2 * t + 1]);
-        if (m->hot.count[t])
-            TRY(neo_state_add(m->state, NEO_STATE_WEIGHT, name,
-                              neo_tensor_1d(m->hot.rows[t], NEO_I64, m->hot.count[t])));
-    }
+    snprintf(name, sizeof name, "%lld", (long long)o->warm_rows);
+    if (o->warm_rows) TRY(neo_state_define(m->state, "warm_rows", name));
+    for (int c = 0; c < CLASSES; c++)
+        for (size_t t = 0; t < m->hot.tables; t++) {
+            name_rows(&m->hot, c, t, name, sizeof name);
+            if (m->hot.count[c][t])
+                TRY(neo_state_add(m->state, NEO_STATE_WEIGHT, name,
+                                  neo_tensor_1d(m->hot.rows[c][t], NEO_I64, m->hot.count[c][t])));
+        }
     return NEO_OK;
 }
 /* Those that a checkpoint named: rows of their tables, rising. */
 static neo_status check_read_rows(const model *m, const char *dir) {
     const hot_tables *h = &m->hot;
-    for (size_t t = 0; t < h->tables; t++)
-        for (int64_t i = 0, before = -1; i < h->count[t]; before = h->rows[t][i++])
-            if (h->rows[t][i] <= before || h->rows[t][i] >= h->desc[t].rows)
-                return neo_fail(NEO_ERR_CORRUPT, "%s: bags.%s.rows: number %lld is %lld, behind "
-                                "%lld and of %lld rows", dir, h->names[2 * t + 1], (long long)i,
-                                (long long)h->rows[t][i], (long long)before,
-                                (long long)h->desc[t].rows);
+    char name[200];
+    for (size_t q = 0; q < CLASSES * h->tables; q++) {
+        const int c = (int)(q / h->tables);
+        const size_t t = q % h->tables;
+        const int64_t *rows = h->rows[c][t];
+        for (int64_t i = 0, before = -1; i < h->count[c][t]; before = rows[i++]) {
+            if (rows[i] > before && rows[i] < h->desc[t].rows) continue;
+            name_rows(h, c, t, name, sizeof name);
+            return neo_fail(NEO_ERR_CORRUPT, "%s: %s: number %lld is %lld, behind %lld and of "
+                            "%lld rows", dir, name, (long long)i, (long long)rows[i],
+                            (long long)before, (long long)h->desc[t].rows);
+        }
+    }
     return NEO_OK;
 }
 static void destroy_hot_rows(model *m) {
     hot_tables *h = &m->hot;
     for (int i = 0; i < 2; i++) neo_jagged_destroy(h->split[i]);
-    for (size_t t = 0; t < h->tables && h->rows; t++) free(h->rows[t]);
+    neo_jagged_destroy(h->between);
+    for (int c = 0; c < CLASSES; c++) {
+        for (size_t t = 0; t < h->tables && h->rows[c]; t++) free(h->rows[c][t]);
+        free(h->rows[c]), free(h->count[c]);
+    }
     neo_tensor_free(m->ctx, &h->wide);
-    free(h->rows), free(h->count), free(h->names), free(h->desc), free(h->placements);
+    free(h->names), free(h->desc), free(h->placements);
 }
 #endif

@@ -135,6 +135,7 @@ static int64_t sent_in_groups(const void *of_rank) {
     int64_t bytes = sent_by_layers(m->dense);
     if (m->data != m->comm) bytes += cli_sent(neo_comm_get_stats(m->data));
     if (m->tables) bytes += sent_by_tables(m->tables);
+    if (m->hot.warm) bytes += sent_by_tables(m->hot.warm);
     if (!m->towers) return bytes;
     if (m->units_of_towers) bytes += sent_by_layers(m->units_of_towers);
     return bytes + sent_by_tables(neo_towers_shard(m->towers)) +

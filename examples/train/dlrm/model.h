@@ -41,17 +41,20 @@ typedef struct prediction {
     double seconds[OPERATIONS], exposed, step; /* step 0: there is none */
 } prediction;
 
-/* --hot-rows: see hot.h. */
+/* --hot-rows, --warm-rows: see hot.h. */
+enum { HOT, WARM, CLASSES };
 typedef struct hot_tables {
-    size_t tables;            /* of the data; 0: there are no hot rows */
-    int64_t **rows, *count;   /* [tables]: their hot rows */
-    char (*names)[160];       /* [tables][2]: of the rest of a table, of its hot rows */
-    int32_t features;         /* of tables that have hot rows */
-    neo_table_desc *desc;     /* the tables, then those of hot rows */
+    size_t tables;            /* of the data; 0: there are neither hot rows nor warm ones */
+    int64_t **rows[CLASSES], *count[CLASSES]; /* [2 tables]: of each table; 0 behind these */
+    char (*names)[160];       /* [tables][1 + CLASSES]: of the rest of a table, of its rows */
+    int32_t features[CLASSES]; /* of tables that have such rows */
+    neo_table_desc *desc;     /* the tables, then those of hot rows, of warm rows */
     unsigned *placements;     /* of each */
-    neo_jagged_buffer *split[2];
+    neo_jagged_buffer *split[2], *between; /* between: without the hot rows */
+    neo_jagged rest[2], part[2]; /* of split: the features of the plan's tables; of warm rows */
     int turn, ahead;          /* of split: that of this batch; it is full already */
     neo_tensor wide;          /* rows of all these tables, then their gradients */
+    neo_shard *warm;          /* NULL: there are no warm rows */
 } hot_tables;
 
 /* --evict score: see score.h. */
@@ -452,6 +455,7 @@ static void destroy_model(model *m) {
     neo_free(m->ctx, m->task_weight, task_bytes);
     neo_state_destroy(m->state);
     neo_shard_destroy(m->tables);
+    neo_shard_destroy(m->hot.warm);
     neo_fsdp_destroy(m->units_of_towers);
     for (int k = 0; k < MAX_TOWERS; k++) {
         neo_mlp_destroy(m->modules[k]);

@@ -15,6 +15,7 @@ typedef struct options {
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg, dedup, keys, key_rows, admit, bloom, towers, hot_rows, skip_empty;
+    int64_t warm_rows;
     int64_t checkpoint_bits;
     int64_t replicas, sync_every;
     int no_format; /* --format is not given */
@@ -211,7 +212,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "is no graph"),
     CLI_TEXT("profile", profile, "FILE", NULL,
              "of --tier: how often rows are used, by which tables share memory; without it evenly. "
-             "Of --hot-rows: which rows are used most"),
+             "Of --hot-rows and --warm-rows: which rows are used most"),
     CLI_TEXT("save-profile", save_profile, "FILE", NULL,
              "count how often the rows of tables are used by the training data, write it as text, "
              "for --profile FILE of dlrm and plan, and stop"),
@@ -219,6 +220,11 @@ static const cli_option DLRM_OPTIONS[] = {
               "*the N rows of each table that are used most by --profile FILE (of --save-profile "
               "with this N or more; a checkpoint has its own) have a copy on every rank: their "
               "ids, rows and gradients do not travel; with --skip-empty, but for --replicas"),
+    CLI_COUNT("warm-rows", warm_rows, "N", NULL, 0, 1000000,
+              "*the next N rows, behind --hot-rows, have a copy on each of --nodes, cut over its "
+              "ranks: their ids and rows stay in the node, their gradients cross once a row; V of "
+              "--repro-shards is H of --nodes times a power of two; build/serve does not take "
+              "them"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
@@ -515,11 +521,13 @@ static neo_status check_hot_rows(const options *o) {
     const int device = strcmp(o->machine.device, "cpu") != 0;
     if (o->skip_empty && (o->towers || device))
         REFUSE("--skip-empty is for --device cpu, and not for --towers");
-    if (!o->hot_rows) return NEO_OK;
+    const char *name = o->hot_rows ? "hot-rows" : "warm-rows";
+    if (!o->hot_rows && !o->warm_rows) return NEO_OK;
     if (!o->profile && !o->save_profile && !reads_only(o) && !o->saves.resume)
-        REFUSE("--hot-rows needs --profile, which names them");
-    if (device) REFUSE("--hot-rows is for --device cpu");
-    return goes_without("hot-rows", without, sizeof without / sizeof without[0]);
+        REFUSE("--%s needs --profile, which names them", name);
+    if (device) REFUSE("--%s is for --device cpu", name);
+    if (o->warm_rows && o->replicas > 1) REFUSE("--warm-rows does not go with --replicas");
+    return goes_without(name, without, sizeof without / sizeof without[0]);
 }
 /* Replicas, and what they do not do. */
 static neo_status check_replicas(const options *o) {
@@ -545,6 +553,7 @@ static neo_status check_served(const options *o) {
     const other_option without[] = {
         {"resume", o->saves.resume != 0}, {"checkpoint-delta", o->full_every != 0},
         {"valid", o->valid != NULL}, {"keys", o->keys != 0}, {"hot-rows", o->hot_rows != 0},
+        {"warm-rows", o->warm_rows != 0},
         {"towers", o->towers != 0}};
     const int64_t bits = o->checkpoint_bits;
     if (!bits) return NEO_OK;
@@ -557,7 +566,8 @@ static neo_status check_served(const options *o) {
 
 /* Rows below memory, and what they do not do. */
 static neo_status check_tier(const options *o) {
-    if (o->profile && !o->tier && !o->hot_rows) REFUSE("--profile is of --tier and --hot-rows");
+    if (o->profile && !o->tier && !o->hot_rows && !o->warm_rows)
+        REFUSE("--profile is of --tier, --hot-rows and --warm-rows");
     if (o->save_profile && !o->data && !o->synthetic)
         REFUSE("--save-profile needs --data or --synthetic");
     if (o->save_profile && o->keys)

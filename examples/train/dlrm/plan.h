@@ -188,14 +188,12 @@ static int32_t widths_of(const neo_params *params, int64_t *widths) {
     }
     return count;
 }
-static neo_status report_plan(neo_report *report, const neo_plan *plan) {
-    static const char *const place = "Where tables lie";
-    static const char *const memory = "Memory of ranks, predicted, MiB";
+static const char *const PLACES = "Where tables lie";
+/* Of tables with a copy in each node the ranks are those of one. */
+static neo_status report_places(neo_report *report, const neo_plan *plan) {
     const neo_plan_desc *d = neo_plan_desc_of(plan);
     char text[5][96];
     const char *cells[] = {text[0], text[1], text[2], text[3], text[4]};
-    TRY(neo_report_row(report, place, (const char *[]){"table", "rows", "columns", "placement",
-                                                       "ranks"}, 5));
     for (int32_t t = 0; t < d->bags->table_count; t++) {
         int64_t count;
         const neo_piece *piece = neo_plan_table_pieces(plan, t, &count);
@@ -205,13 +203,25 @@ static neo_status report_plan(neo_report *report, const neo_plan *plan) {
             at += (size_t)snprintf(text[4] + at, sizeof text[4] - at, "%s%s%.0d", i ? ", " : "",
                                    piece[i].rank < 0 ? "all" : piece[i].rank ? "" : "0",
                                    piece[i].rank < 0 ? 0 : (int)piece[i].rank);
-        if (at + 32 >= sizeof text[4]) snprintf(text[4], 96, "%lld ranks", (long long)count);
+        if (at + 32 >= sizeof text[4])
+            at = (size_t)snprintf(text[4], 96, "%lld ranks", (long long)count);
+        if (d->sync_every < 0) snprintf(text[4] + at, 96 - at, " of each node");
         snprintf(text[0], 96, "%.90s", table->name);
         snprintf(text[1], 96, "%lld", (long long)table->rows);
         snprintf(text[2], 96, "%lld", (long long)table->dim);
         snprintf(text[3], 96, "%s", neo_placement_name(neo_plan_placement(plan, t)));
-        TRY(neo_report_row(report, place, cells, 5));
+        TRY(neo_report_row(report, PLACES, cells, 5));
     }
+    return NEO_OK;
+}
+static neo_status report_plan(neo_report *report, const neo_plan *plan) {
+    static const char *const memory = "Memory of ranks, predicted, MiB";
+    const neo_plan_desc *d = neo_plan_desc_of(plan);
+    char text[5][96];
+    const char *cells[] = {text[0], text[1], text[2], text[3], text[4]};
+    TRY(neo_report_row(report, PLACES, (const char *[]){"table", "rows", "columns", "placement",
+                                                        "ranks"}, 5));
+    TRY(report_places(report, plan));
     TRY(neo_report_row(report, memory, (const char *[]){"rank", "weights", "optimizer", "buffers",
                                                         "all"}, 5));
     for (int32_t r = 0; r < d->cluster.ranks; r++) {
@@ -325,7 +335,7 @@ static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bag
     if (neo_comm_rank(m->comm) > 0) return NEO_OK;
     if (neo_comm_size(m->comm) == 1 && strcmp(o->plan, "auto") && !o->show_plan)
         fprintf(stderr, "note: --plan %s: one rank has all tables; --ranks gives more\n", o->plan);
-    warn_of_plan(*plan, o, m->hot.features);
+    warn_of_plan(*plan, o, m->hot.features[HOT]);
     if (o->show_plan) show_plan(*plan);
     for (int32_t t = 0, tiered = 0; t < bags->table_count; t++) {
         const neo_plan_tier tier = neo_plan_tier_of(*plan, t);

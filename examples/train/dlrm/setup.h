@@ -76,6 +76,7 @@ static neo_status create_state(run *r) {
     TRY(neo_state_add_fsdp(m->state, m->dense));
     if (m->hot.tables) TRY(add_hot_rows(m, r->o));
     if (m->tables) TRY(neo_state_add_shard(m->state, m->tables));
+    if (m->hot.warm) TRY(neo_state_add_shard(m->state, m->hot.warm));
     if (m->towers) TRY(neo_state_add_towers(m->state, m->towers, m->units_of_towers));
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
@@ -115,7 +116,7 @@ static neo_status load_weights(run *r) {
 static neo_status load_otherwise(run *r, neo_load_desc d) {
     static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
                                           ": tasks is ", ": towers is ", ": hot_rows is ",
-                                          ": checkpoint_bits is "};
+                                          ": warm_rows is ", ": checkpoint_bits is "};
     char shapes[1024];
     snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
@@ -161,17 +162,17 @@ static neo_status restore(run *r) {
     return no_model(r, status);
 }
 
-/* Without a profile a checkpoint must have --hot-rows hot rows of each table: another number shows
-   in the tables that differ, as "hot_rows" is the same. */
+/* Without a profile a checkpoint must have --hot-rows hot rows of each table, and --warm-rows warm
+   ones: another number shows in the tables that differ, as "hot_rows" is the same. */
 static neo_status restore_hot(run *r) {
     char why[1024];
     const neo_status status = restore(r);
     snprintf(why, sizeof why, "%s", neo_last_error());
     if (status == NEO_OK) return check_read_rows(&r->m, r->o->saves.dir);
-    if (status != NEO_ERR_MISMATCH || !r->o->hot_rows || r->o->profile) return status;
+    if (status != NEO_ERR_MISMATCH || !r->m.hot.tables || r->o->profile) return status;
     const int none = strstr(why, ".row_buckets is ") && strstr(why, "not defined here");
     const int cold = strstr(why, ".cold.") && !strstr(why, " has shape ");
-    if (!none && !cold && !strstr(why, ".hot.")) return status;
+    if (!none && !cold && !strstr(why, ".hot.") && !strstr(why, ".warm.")) return status;
     return neo_fail(status, "%s: give --profile, as its training had it", why);
 }
 
@@ -448,7 +449,8 @@ static neo_status count_rows(run *r, neo_reader_desc d) {
     if (status != NEO_END) return status;
     printf("counted %lld sample%s, %d table%s\n", (long long)samples, PLURAL(samples),
            (int)tables, PLURAL(tables));
-    if (r->o->hot_rows) TRY(neo_profile_hot(r->m.profile, r->o->hot_rows));
+    const int64_t apart = r->o->hot_rows + r->o->warm_rows;
+    if (apart) TRY(neo_profile_hot(r->m.profile, apart));
     return neo_profile_write(r->m.profile, r->o->save_profile);
 }
 

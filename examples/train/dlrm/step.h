@@ -222,7 +222,10 @@ static neo_status step_kept(model *m, float lr) {
     }
     m->kept = 0;
     m->sum[m->turn] = sum;
-    return m->tables ? neo_fsdp_step_tables(m->dense, m->tables, lr) : neo_fsdp_step(m->dense, lr);
+    if (!m->tables) return neo_fsdp_step(m->dense, lr);
+    if (m->hot.warm) TRY(count_warm_rows(m));
+    TRY(neo_fsdp_step_tables(m->dense, m->tables, lr));
+    return m->hot.warm ? step_warm_rows(m, lr) : NEO_OK;
 }
 
 /* One batch, and the step if `last` (it is the last batch of a step). The sum of its losses, over

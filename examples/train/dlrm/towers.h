@@ -115,9 +115,10 @@ static neo_status create_tables(model *m, const options *o) {
     if (!count) return NEO_OK;
     neo_table_desc *tables = calloc(count, sizeof *tables);
     neo_status mine = tables ? describe_tables(m, o, tables, &bags) : out_of_memory();
-    if (mine == NEO_OK && o->hot_rows) mine = split_tables(m, o, &bags);
+    if (mine == NEO_OK && (o->hot_rows || o->warm_rows)) mine = split_tables(m, o, &bags);
     if (mine == NEO_OK && !o->towers) mine = make_plan(m, o, &bags, &plan);
     neo_status status = agree(m->comm, mine);
+    if (status == NEO_OK && m->hot.features[WARM]) status = create_warm(m, o, plan);
     if (status == NEO_OK && o->towers) status = create_towers(m, o, &bags);
     else if (status == NEO_OK)
         status = agree(m->comm, advise_memory(o, neo_shard_create(m->data, plan, &m->tables)));
@@ -132,6 +133,7 @@ static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch
     if (!m->tables) return NEO_OK;
     const neo_jagged *now = &batch->sparse, *then = next ? &next->sparse : NULL;
     TRY(split_batches(m, &now, &then));
+    if (m->hot.warm) TRY(begin_warm_rows(m, batch->global_size, next));
     TRY(neo_shard_forward_begin(m->tables, now, batch->global_size));
     return then ? neo_shard_prefetch(m->tables, then, next->global_size) : NEO_OK;
 }
@@ -149,6 +151,7 @@ static neo_status return_rows(model *m, neo_tensor de) {
 static neo_status end_tables(model *m, int64_t global_size, float lr) {
     if (m->towers) return end_towers(m, global_size, lr);
     if (!m->tables) return NEO_OK;
+    if (m->hot.warm) TRY(end_warm_rows(m, lr));
     return m->keeps ? neo_shard_accumulate_end(m->tables) : neo_shard_backward_end(m->tables, lr);
 }
 #endif
