@@ -98,6 +98,8 @@ extern "C" {
 
    A step                                             what travels (W ranks, a batch of B in all)
      prefetch        ids of the next batch start      lengths, then ids, to the ranks of the rows
+                     (with a tier, of which rows that are below memory are read from backward_begin
+                     on; where one rank has all it announces as many batches as the tier takes)
      forward_begin   look up and pool; rows start     pooled rows, to the ranks of the samples
      forward_end     they are there: out
      backward_begin  gradients of the rows start      the same way back; data-parallel tables: sums
@@ -3048,6 +3050,21 @@ static neo_status neo__shard_come(neo_shard *shard) {
     return shard->node ? neo__shard_nodes_get(shard) : NEO_OK;
 }
 
+/* Rows of the batch that waits for this forward are read, as one rank has all. */
+static neo_status neo__shard_announce(neo_shard *s) {
+    neo__shard_batch *next = neo__shard_next(s);
+    if (next->stage != NEO__SHARD_READY) return NEO_OK;
+    next->stage = NEO__SHARD_EMPTY;
+    return neo_bags_prefetch(s->bags, &next->local);
+}
+/* Rows of the next batch are read once its ids are here: all ranks sent them before the layers that
+   are between the exchanges. */
+static neo_status neo__shard_read_ahead(neo_shard *s) {
+    neo__shard_batch *next = neo__shard_next(s);
+    if (next->stage != NEO__SHARD_IDS || !s->map->desc.tier || s->map->device_ids) return NEO_OK;
+    NEO__TRY(neo__shard_advance(s, next, NEO__SHARD_READY));
+    return s->bags ? neo_bags_prefetch(s->bags, &next->local) : NEO_OK;
+}
 NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
                                       int64_t global_batch) {
     NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_prefetch");
@@ -3055,7 +3072,9 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(shard->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
-    if (shard->whole) { /* its rows are read while this batch is stepped */
+    if (shard->whole) { /* its rows are read while this batch is stepped, behind its own */
+        if (shard->phase != NEO__SHARD_FORWARD) return neo_bags_prefetch(shard->bags, batch);
+        NEO__TRY(neo__shard_announce(shard));
         neo__shard_next(shard)->local = *batch;
         neo__shard_next(shard)->stage = NEO__SHARD_READY;
         return NEO_OK;
@@ -3135,11 +3154,7 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
     const neo_status seen = neo_check_finite(shard->ctx, "neo_shard_forward_end", "out", out);
     NEO__TRY(neo__shard_or_abort(shard, seen));
     shard->phase = NEO__SHARD_FORWARDED;
-    if (shard->whole && neo__shard_next(shard)->stage == NEO__SHARD_READY) {
-        neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
-        return neo_bags_prefetch(shard->bags, &neo__shard_next(shard)->local);
-    }
-    return neo__shard_hurry(shard);
+    return shard->whole ? neo__shard_announce(shard) : neo__shard_hurry(shard);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
     NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_begin");
@@ -3150,6 +3165,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
     NEO__TRY(neo__shard_check_rows(shard, dout, fn, "dout"));
     NEO__TRY(neo__shard_or_abort(shard, neo_check_finite(shard->ctx, fn, "dout", dout)));
     NEO__TRY(neo__shard_or_abort(shard, neo__shard_return(shard, dout)));
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_read_ahead(shard)));
     shard->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }

@@ -9,7 +9,7 @@
        bytes. A batch's rows are brought before it is looked up or stepped, and stay meanwhile
      - bits do not depend on the size of the cache, its policy, the file or threads: all verbs of
        neo_bags, digests and checkpoints read and write through it
-     - rows of the next batch are read while a step computes, rows that have left are written
+     - rows of the next batches are read while a step computes, rows that have left are written
      - a row has a checksum in the file; full disks, short reads, altered files become a status that
        names table, row, file and offset
      - on a context with a device the lines lie in its memory; the same decisions, and bits
@@ -72,6 +72,14 @@ extern "C" {
    4 MiB; the call goes on when they are there. neo_bags_prefetch reads rows of a batch in host
    memory to the host's memory. A step that is being recorded (neo_cuda_graph_begin) is refused.
 
+   BATCHES AHEAD. neo_bags_prefetch announces batches in order of their steps, at most `prefetch`
+   before the forward of the first, which is known by its arrays; one more drops the oldest. Rows
+   that are in no line are read to memory of their own, those announced first before others. With 2
+   or more, lines that an announced batch needs stay until its forward, and others of their set
+   leave; of rows in overflow those are read again. Where that memory is full, rows of batches
+   announced before keep their places, and of the later one those that find none are left to its own
+   call (refused counts them). Announcing changes which rows have lines, and no bit.
+
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT; of rows written behind a call the next
    that moves some tells) rows may be lost: the tier refuses all that follows, with the first
    message. Go on from a checkpoint, with another neo_bags. So it is when a device fails.
@@ -85,9 +93,11 @@ typedef struct neo_tier_desc {
     int64_t period;       /* of LFU, in calls; 0: counts never halve */
     int queue_depth; /* threads that read and write; 0: 4. Each, and the one that calls, has up to
                         32 reads under way where the system has io_uring (Linux), else one */
-    int prefetch;    /* neo_bags_prefetch will be called: an eighth of the budget, or half of what
-                        a batch leaves of it if that is more, holds rows that it has read, at most
-                        the ids of a batch, and rows that have left until they are written */
+    int prefetch;    /* batches (up to 64) that neo_bags_prefetch announces before the first of them
+                        is looked up: an eighth of the budget, at most for all their ids, or if it
+                        is more, half of what a batch leaves of it, at most for its ids, holds rows
+                        that are read, and rows that have left until they are written. 2 and more: 4
+                        bytes of each line say for how long it stays */
     int no_io_uring; /* 1: reads are calls of pread, one by one, everywhere; for tools that watch
                         them. No bit depends on it */
 } neo_tier_desc;
@@ -97,6 +107,7 @@ typedef struct neo_tier_stats {
                                                 made for the first time */
     int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet
                                  when they were needed; calls wait for read - prefetched */
+    int64_t refused; /* ids of announced batches whose rows there was no room to read ahead */
     int64_t pending; /* asked for, and still to be read: now, by other threads */
     int64_t overflow, grow_count;
     int64_t line_count, memory_bytes; /* of all tables; taken now, rows included, the workspace of
@@ -149,6 +160,10 @@ NEO__COLD_BEGIN
    of i8, states, then a CRC-32C of the row's number and these bytes. The rows of a table lie in
    order from a multiple of 4096 on; what was never written is a hole. A bit per row says which rows
    have a record; other rows have their initial values, which are computed.
+
+   Reads and writes go through the system's cache. Around it (O_DIRECT) cold reads took as long, up
+   to 32 under way, and updates 1.5 to 2.6 times as long, a block being read and written for each:
+   bench/results/tiers.md. What a row read leaves there, 4 KiB, the system takes back at need.
    ------------------------------------------------------------------------ */
 enum {
     NEO__TIER_BATCH = 32,       /* rows that a thread takes at once */
@@ -167,9 +182,11 @@ typedef struct neo__tier_job {
 /* A row that is read ahead, or written behind the call. */
 typedef struct neo__tier_ahead {
     int64_t row;
-    int32_t table, state;
+    int32_t table;
+    uint8_t state, batch; /* batch: the last announced one that needs it, modulo 256 */
 } neo__tier_ahead;
-enum { NEO__AHEAD_ASKED, NEO__AHEAD_READ, NEO__AHEAD_VOID };
+enum { NEO__AHEAD_VOID, NEO__AHEAD_ASKED, NEO__AHEAD_TAKEN, NEO__AHEAD_READ };
+enum { NEO__TIER_MOST_AHEAD = 64 }; /* announced batches */
 
 /* A thread's io_uring: reads are asked for and answered in memory that it shares with the system,
    two pages of the system's own. */
@@ -211,9 +228,10 @@ typedef struct neo__tier_table {
     int64_t first_row;    /* rows of the tables before */
     int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
     int64_t now;                   /* number of the call */
-    int indexed;
+    int indexed, deep;             /* deep: batches are announced before others */
     uint64_t *index;               /* [rows]: see >>impl-tier-lines; or NULL */
     uint8_t *dirty;                /* a line differs from the file */
+    uint32_t *needed;              /* of a line, the last announced batch that needs it; or NULL */
     uint32_t *over_at;             /* hash table of rows in overflow: number + 1, 0 is empty */
     int64_t over_places;
     uint64_t *written; /* bits */
@@ -281,12 +299,20 @@ typedef struct neo__tier {
     int64_t failed;                /* the first that failed, or count */
     neo_status failed_status;
     char failed_text[400];
-    /* rows read ahead */
+    /* rows read ahead. Threads read places ahead_order[ahead_next ..], up to ahead_count, unless
+       they are paused: then the caller may change all this, and those up to ahead_end follow when
+       they go on. A place that is free, or whose row came to its line, may have a row to write. */
     neo__tier_ahead *ahead;
     uint32_t *ahead_at; /* hash table: number + 1 */
     char *ahead_data;
-    int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_busy, ahead_read;
+    int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_end;
+    int64_t ahead_busy;  /* rows that are being read */
     int64_t ahead_bytes; /* of each of ahead_data */
+    uint32_t *ahead_free; /* places, [free_count] */
+    int64_t free_count;
+    int paused;
+    uint32_t told, begun; /* batches announced so far, and of these looked up or dropped */
+    const void *announced[NEO__TIER_MOST_AHEAD][2]; /* offsets and ids of batch k % most */
     /* rows that left lines for the room of those read ahead, [ahead_capacity]: they are written
        behind the call, before any are read */
     neo__tier_ahead *behind;
@@ -707,10 +733,9 @@ static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, neo__tier
         status = neo__tier_run_each(tier, begin, begin + n, worker, 0);
     }
 }
-/* The record of row i comes to its place, where it has not been read to that. status: of the
-   read. */
-static void neo__tier_is_ahead(neo__tier *tier, int64_t i, const char *from, neo_status status) {
-    const int64_t place = neo__tier_place(tier->ahead_order[i]);
+/* A record comes to its place, where it has not been read to that. status: of the read. */
+static void neo__tier_is_ahead(neo__tier *tier, int64_t place, const char *from,
+                               neo_status status) {
     neo__tier_ahead *a = &tier->ahead[place];
     char *to = neo__tier_ahead_at(tier, place);
     const int good = status == NEO_OK && neo__tier_check(tier, a->table, a->row, from) == NEO_OK;
@@ -718,43 +743,60 @@ static void neo__tier_is_ahead(neo__tier *tier, int64_t i, const char *from, neo
     a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
 }
 /* Rows that lie close are read at once, with what is between them; the others by a ring. */
-static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end,
+static void neo__tier_read_ahead(neo__tier *tier, const int64_t *place, int64_t count,
                                  neo__tier_worker *worker) {
     char *room = worker->record;
     uint32_t asked = 0; /* a bit of each */
-    for (int64_t i = begin, next; i < end; i = next) {
-        const neo__tier_ahead *first =
-            &tier->ahead[neo__tier_place(tier->ahead_order[i])], *last = first;
+    for (int64_t i = 0, next; i < count; i = next) {
+        const neo__tier_ahead *first = &tier->ahead[place[i]], *last = first;
         const int64_t record = tier->tables[first->table].record;
         const uint64_t most = NEO__TIER_RUN / (uint64_t)record;
-        for (next = i + 1; next < end; next++) {
-            const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[next])];
+        for (next = i + 1; next < count; next++) {
+            const neo__tier_ahead *a = &tier->ahead[place[next]];
             if (a->table != first->table || (uint64_t)(a->row - first->row) >= most) break;
             last = a;
         }
         if (last == first && worker->ring.memory) {
-            char *to = neo__tier_ahead_at(tier, neo__tier_place(tier->ahead_order[i]));
-            neo__tier_ask_row(tier, worker, first->table, first->row, to, i - begin);
-            asked |= UINT32_C(1) << (i - begin);
+            neo__tier_ask_row(tier, worker, first->table, first->row,
+                              neo__tier_ahead_at(tier, place[i]), i);
+            asked |= UINT32_C(1) << i;
             continue;
         }
         const neo_status status = neo__tier_io(tier, first->table, first->row,
                                                last->row - first->row + 1, room, NULL);
-        for (; i < next; i++) {
-            const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[i])];
-            neo__tier_is_ahead(tier, i, room + (a->row - first->row) * record, status);
-        }
+        for (; i < next; i++)
+            neo__tier_is_ahead(tier, place[i],
+                               room + (tier->ahead[place[i]].row - first->row) * record, status);
     }
     if (asked) neo__tier_ring_wait(&worker->ring, worker->got);
-    for (int64_t i = begin; asked; i++, asked >>= 1) {
-        const int64_t place = neo__tier_place(tier->ahead_order[i]);
-        const neo__tier_ahead *a = &tier->ahead[place];
-        char *to = neo__tier_ahead_at(tier, place);
+    for (int64_t i = 0; asked; i++, asked >>= 1) {
         if (!(asked & 1)) continue;
-        const int is_read = worker->got[i - begin] == tier->tables[a->table].record;
-        neo__tier_is_ahead(tier, i, to,
+        const neo__tier_ahead *a = &tier->ahead[place[i]];
+        char *to = neo__tier_ahead_at(tier, place[i]);
+        const int is_read = worker->got[i] == tier->tables[a->table].record;
+        neo__tier_is_ahead(tier, place[i], to,
                            is_read ? NEO_OK : neo__tier_io(tier, a->table, a->row, 1, to, NULL));
     }
+}
+/* Read some rows ahead, with the lock held. 0: there are none, or rows are still to be written. */
+static int neo__tier_take_ahead(neo__tier *tier, neo__tier_worker *worker) {
+    int64_t place[NEO__TIER_BATCH], n = 0;
+    if (tier->paused || tier->behind_next < tier->behind_count || tier->behind_busy) return 0;
+    while (n < NEO__TIER_BATCH && tier->ahead_next < tier->ahead_count) {
+        place[n] = neo__tier_place(tier->ahead_order[tier->ahead_next++]);
+        neo__tier_ahead *a = &tier->ahead[place[n]];
+        if (a->state != NEO__AHEAD_ASKED) continue; /* it has come to its line meanwhile */
+        a->state = NEO__AHEAD_TAKEN;
+        n++;
+    }
+    if (n == 0) return 0;
+    tier->ahead_busy += n;
+    neo__mutex_unlock(&tier->lock);
+    neo__tier_read_ahead(tier, place, n, worker);
+    neo__mutex_lock(&tier->lock);
+    tier->ahead_busy -= n;
+    if (tier->ahead_busy == 0) neo__cond_broadcast(&tier->done);
+    return 1;
 }
 /* Take some jobs, with the lock held. 0: there are none. */
 static int neo__tier_take(neo__tier *tier, neo__tier_worker *worker) {
@@ -803,21 +845,10 @@ static void neo__tier_thread(void *arg) {
     if (t->desc.path && !t->desc.no_io_uring) neo__tier_ring_open(&worker->ring, 1);
     neo__mutex_lock(&t->lock);
     while (!t->quit) {
-        if (neo__tier_take(t, worker) || neo__tier_take_behind(t)) continue;
-        const int writes = t->behind_next < t->behind_count || t->behind_busy;
-        const int64_t begin = writes ? t->ahead_count : t->ahead_next,
-                      end = NEO__MIN(t->ahead_count, begin + NEO__TIER_BATCH);
-        if (begin >= end) {
-            neo__cond_wait(&t->wake, &t->lock);
+        if (neo__tier_take(t, worker) || neo__tier_take_behind(t) ||
+            neo__tier_take_ahead(t, worker))
             continue;
-        }
-        t->ahead_next = end;
-        t->ahead_busy++;
-        neo__mutex_unlock(&t->lock);
-        neo__tier_read_ahead(t, begin, end, worker);
-        neo__mutex_lock(&t->lock);
-        t->ahead_read += end - begin;
-        if (--t->ahead_busy == 0) neo__cond_broadcast(&t->done);
+        neo__cond_wait(&t->wake, &t->lock);
     }
     neo__mutex_unlock(&t->lock);
     neo__tier_ring_close(&worker->ring);
@@ -862,21 +893,30 @@ static int64_t neo__tier_ahead_place(const neo__tier *tier, int64_t table, int64
 }
 /* Stop reading ahead, and wait for what is under way: its rows may be written next. */
 static void neo__tier_settle(neo__tier *tier) {
-    if (tier->ahead_count == 0) return;
+    if (tier->ahead_capacity == 0) return;
     neo__mutex_lock(&tier->lock);
-    tier->ahead_read += tier->ahead_count - tier->ahead_next; /* no longer awaited */
-    tier->ahead_next = tier->ahead_count;
+    tier->paused = 1;
     while (tier->ahead_busy) neo__cond_wait(&tier->done, &tier->lock);
     neo__mutex_unlock(&tier->lock);
 }
-/* The number of a row that was read ahead, or -1. late: it was asked for, and is not there. */
-static int64_t neo__tier_ahead_of(neo__tier *tier, int64_t table, int64_t row, int *late) {
-    if (tier->ahead_count == 0) return -1;
-    const int64_t i = (int64_t)tier->ahead_at[neo__tier_ahead_place(tier, table, row)] - 1;
-    if (i < 0) return -1;
-    if (tier->ahead[i].state == NEO__AHEAD_READ) return i;
-    *late = tier->ahead[i].state == NEO__AHEAD_ASKED;
-    return -1;
+/* Go on. */
+static void neo__tier_resume(neo__tier *tier) {
+    if (!tier->paused) return;
+    neo__mutex_lock(&tier->lock);
+    tier->paused = 0;
+    tier->ahead_count = tier->ahead_end;
+    if (tier->ahead_next < tier->ahead_count) neo__cond_broadcast(&tier->wake);
+    neo__mutex_unlock(&tier->lock);
+}
+/* The place of a row that was asked for, or NULL. */
+static neo__tier_ahead *neo__tier_ahead_of(const neo__tier *tier, int64_t table, int64_t row) {
+    if (tier->ahead_capacity == 0) return NULL;
+    const uint32_t i = tier->ahead_at[neo__tier_ahead_place(tier, table, row)];
+    return i ? &tier->ahead[i - 1] : NULL;
+}
+/* Batches from the announced one that is needed till the one that has begun, or below 0. */
+static int neo__tier_ahead_by(const neo__tier *tier, const neo__tier_ahead *a) {
+    return (int8_t)(uint8_t)(a->batch - tier->begun);
 }
 /* Wait until all rows that have left are written. */
 static neo_status neo__tier_flush(neo__tier *tier) {
@@ -891,18 +931,49 @@ static neo_status neo__tier_flush(neo__tier *tier) {
     memcpy(tier->failure, tier->failed_text, sizeof tier->failure);
     return neo_fail(status, "%s", tier->failure);
 }
-static void neo__tier_forget(neo__tier *tier, int64_t table, int64_t row) {
-    int late = 0;
-    const int64_t i = neo__tier_ahead_of(tier, table, row, &late);
-    if (i >= 0) tier->ahead[i].state = NEO__AHEAD_VOID;
+/* While nothing is read: rows that no batch to come needs make room; those to be read stay in
+   order. */
+static void neo__tier_make_room(neo__tier *tier) {
+    int64_t kept = 0;
+    if (tier->ahead_capacity == 0) return;
+    memset(tier->ahead_at, 0, (size_t)tier->ahead_places * sizeof *tier->ahead_at);
+    tier->free_count = 0;
+    for (int64_t i = tier->ahead_capacity - 1; i >= 0; i--) {
+        neo__tier_ahead *a = &tier->ahead[i];
+        if (neo__tier_ahead_by(tier, a) <= 0) a->state = NEO__AHEAD_VOID;
+        if (a->state == NEO__AHEAD_VOID) tier->ahead_free[tier->free_count++] = (uint32_t)i;
+        else tier->ahead_at[neo__tier_ahead_place(tier, a->table, a->row)] = (uint32_t)i + 1;
+    }
+    neo__mutex_lock(&tier->lock);
+    for (int64_t i = tier->ahead_next; i < tier->ahead_end; i++)
+        if (tier->ahead[neo__tier_place(tier->ahead_order[i])].state == NEO__AHEAD_ASKED)
+            tier->ahead_order[kept++] = tier->ahead_order[i];
+    tier->ahead_next = 0;
+    tier->ahead_count = tier->ahead_end = kept;
+    neo__mutex_unlock(&tier->lock);
 }
 static void neo__tier_forget_all(neo__tier *tier) {
     neo__tier_settle(tier);
-    const size_t bytes = (size_t)tier->ahead_places * sizeof *tier->ahead_at;
-    if (tier->ahead_count) memset(tier->ahead_at, 0, bytes);
-    neo__mutex_lock(&tier->lock);
-    tier->ahead_count = tier->ahead_next = tier->ahead_read = 0;
-    neo__mutex_unlock(&tier->lock);
+    tier->begun = tier->told;
+    neo__tier_make_room(tier);
+}
+/* While nothing is read: ask for a row that this batch needs, or needs too. */
+static void neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, uint32_t batch) {
+    const int64_t at = neo__tier_ahead_place(tier, table, row);
+    int64_t place = (int64_t)tier->ahead_at[at] - 1;
+    if (place >= 0 && tier->ahead[place].state != NEO__AHEAD_VOID) {
+        tier->ahead[place].batch = (uint8_t)batch;
+        return;
+    }
+    if ((place < 0 && tier->free_count == 0) || tier->ahead_end == tier->ahead_capacity) {
+        tier->stats.refused++;
+        return;
+    }
+    if (place < 0) place = tier->ahead_free[--tier->free_count];
+    const neo__tier_ahead ahead = {row, (int32_t)table, NEO__AHEAD_ASKED, (uint8_t)batch};
+    tier->ahead[place] = ahead;
+    tier->ahead_at[at] = (uint32_t)place + 1;
+    tier->ahead_order[tier->ahead_end++] = neo__tier_key(tier, table, row, place);
 }
 
 /* The row that leaves the line of a job, to be written later from this place. */
@@ -913,25 +984,30 @@ static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t i,
     tier->behind[place].table = (int32_t)job->table;
     tier->sorted[0][i] = neo__tier_key(tier, job->table, job->old, place);
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
-    if (place < tier->ahead_count) tier->ahead[place].state = NEO__AHEAD_VOID;
+}
+/* A row comes to a line: take it, if it was read ahead. */
+static void neo__tier_take_row(neo__tier *tier, neo__tier_job *job) {
+    neo__tier_table *to = &tier->tables[job->table];
+    neo__tier_ahead *a = neo__tier_ahead_of(tier, job->table, job->row);
+    if (neo__tier_is_written(to, job->row)) tier->stats.read++;
+    else tier->stats.first++;
+    if (!a || a->state == NEO__AHEAD_VOID) return;
+    if (a->state == NEO__AHEAD_READ) job->from = a - tier->ahead;
+    tier->stats.prefetched += job->from >= 0;
+    tier->stats.late += job->from < 0;
+    if (to->needed) to->needed[job->line] = tier->begun + (uint32_t)neo__tier_ahead_by(tier, a);
+    a->state = NEO__AHEAD_VOID;
 }
 /* Say what each job does. Returns how many rows they leave to be written behind the call. */
 static int64_t neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
-    int64_t unused = tier->ahead_count, behind = 0;
+    int64_t unused = 0, behind = 0;
     for (int64_t i = 0; i < count; i++) {
         neo__tier_job *job = &jobs[i];
-        int late = 0;
-        if (job->old >= 0) neo__tier_forget(tier, job->table, job->old);
         tier->stats.written += job->old >= 0;
-        if (job->row >= 0) {
-            job->from = neo__tier_ahead_of(tier, job->table, job->row, &late);
-            tier->stats.prefetched += job->from >= 0;
-            tier->stats.late += late;
-            if (neo__tier_is_written(&tier->tables[job->table], job->row)) tier->stats.read++;
-            else tier->stats.first++;
-        }
-        if (job->old >= 0 && (job->from >= 0 || unused < tier->ahead_capacity))
-            neo__tier_put_behind(tier, job, behind++, job->from >= 0 ? job->from : unused++);
+        if (job->row >= 0) neo__tier_take_row(tier, job);
+        if (job->old >= 0 && (job->from >= 0 || unused < tier->free_count))
+            neo__tier_put_behind(tier, job, behind++,
+                                 job->from >= 0 ? job->from : tier->ahead_free[unused++]);
     }
     return behind;
 }
@@ -971,7 +1047,6 @@ static neo_status neo__tier_run_slots(neo__tier *tier, int64_t count) {
     return NEO_OK;
 }
 static neo_status neo__tier_run_some(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
-    neo__tier_settle(tier);
     NEO__TRY(neo__tier_flush(tier));
     const int64_t behind = neo__tier_see_jobs(tier, jobs, count);
     neo__tier_sort(tier, behind);
@@ -1130,6 +1205,10 @@ static void neo__tier_set_job(const neo__tier *tier, neo__tier_job *job, int64_t
     job->from = job->to = -1;
     job->table = table;
 }
+/* An announced batch that has not begun needs the row of a line. */
+static int neo__tier_is_needed(const neo__tier *tier, const neo__tier_table *to, int64_t line) {
+    return to->needed && (int32_t)(to->needed[line] - tier->begun) > 0;
+}
 /* Rows of overflow that this call does not need leave. */
 static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
     neo__tier_table *to = &tier->tables[table];
@@ -1147,7 +1226,11 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
             to->over_used++;
             continue;
         }
-        if (to->index) to->index[to->map.key[line]] = 0;
+        const int64_t row = (int64_t)to->map.key[line];
+        if (to->index) to->index[row] = 0;
+        if (neo__tier_is_needed(tier, to, line) &&
+            (to->dirty[line] || neo__tier_is_written(to, row)))
+            neo__tier_ask_ahead(tier, table, row, to->needed[line]);
         if (to->dirty[line]) neo__tier_set_job(tier, &tier->jobs[jobs++], table, line, -1);
         to->map.use[line] = 0;
         to->dirty[line] = 0;
@@ -1156,10 +1239,14 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
     }
     return neo__tier_run_jobs(tier, jobs);
 }
-static int64_t neo__tier_victim(neo__tier_table *to, uint64_t hash) {
+static int64_t neo__tier_victim(const neo__tier *tier, neo__tier_table *to, uint64_t hash) {
     for (;;) {
         const int64_t line = neo__lines_victim(&to->map, hash, to->now);
         if (line < 0 || to->map.use[line] == 0) return line;
+        if (neo__tier_is_needed(tier, to, line)) { /* as if this call did */
+            neo__lines_touch(&to->map, to->map.use + line, to->now, 0);
+            continue;
+        }
         const int64_t last = neo__tier_last(to, line);
         if (last == neo__lines_last(to->map.use[line])) return line;
         to->map.use[line] = (uint64_t)last << 32 | 1;
@@ -1169,7 +1256,7 @@ static int64_t neo__tier_victim(neo__tier_table *to, uint64_t hash) {
 static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int to_step) {
     neo__tier_table *to = &tier->tables[table];
     const uint64_t hash = neo__mix64((uint64_t)row);
-    int64_t line = neo__tier_victim(to, hash);
+    int64_t line = neo__tier_victim(tier, to, hash);
     if (line < 0) {
         const int64_t over = to->sets * NEO__LINE_WAYS;
         while (to->map.use[over + to->over_next]) to->over_next++;
@@ -1189,6 +1276,7 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
     to->map.use[line] = 0;
     neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
     to->dirty[line] = (uint8_t)to_step;
+    if (to->needed) to->needed[line] = 0;
     return line;
 }
 /* Second walk. */
@@ -1242,6 +1330,7 @@ static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, tier->ahead_data, sizes->ahead * sizes->ahead_bytes);
     NEO__CARVE(carve, tier->behind, sizes->ahead);
     NEO__CARVE(carve, tier->ahead_order, sizes->ahead);
+    NEO__CARVE(carve, tier->ahead_free, sizes->ahead);
     NEO__CARVE(carve, tier->behind_order, sizes->ahead);
 }
 static void neo__tier_pinned_layout(const neo__tier_sizes *sizes, neo__carve *carve,
@@ -1273,6 +1362,7 @@ static void neo__tier_table_layout(neo__carve *carve, neo__tier_table *to) {
     NEO__CARVE(carve, to->over_at, to->over_places);
     NEO__CARVE(carve, to->written, (to->rows + 63) / 64);
     if (to->indexed) NEO__CARVE(carve, to->index, to->rows);
+    if (to->deep) NEO__CARVE(carve, to->needed, to->sets * NEO__LINE_WAYS + to->over + 1);
 }
 static int64_t neo__tier_lines_of(const neo__tier_table *to) {
     return to->sets * NEO__LINE_WAYS + to->over + 1;
@@ -1294,6 +1384,7 @@ static int64_t neo__tier_table_bytes(const neo__tier *tier, const neo_table_desc
     table.sets = sets;
     table.over = over;
     table.indexed = indexed;
+    table.deep = tier->desc.prefetch > 1;
     neo__tier_table_layout(&count, &table);
     return (int64_t)count.at + neo__tier_lines_of(&table) * neo__tier_parts(desc, part);
 }
@@ -1321,11 +1412,11 @@ static int64_t neo__tier_left(const neo__tier *tier, const neo__tier_sizes *size
     }
     return tier->desc.memory_bytes - sizes->bags_bytes - (int64_t)(count.at + lines.at);
 }
-/* Rows that are read ahead: as many as have room in an eighth of the budget, or in half of what is
-   left of it beside all that a batch needs. */
+/* Rows that are read ahead: as many as have room in an eighth of the budget; or, up to those of a
+   batch, in half of what is left of it beside all that a batch needs. */
 static int64_t neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *desc,
                                     const neo__tier_sizes *sizes) {
-    const int64_t each = sizes->ahead_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 32;
+    const int64_t each = sizes->ahead_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 36;
     int64_t left = neo__tier_left(tier, sizes);
     for (int32_t i = 0; i < desc->table_count; i++) {
         int64_t part[NEO__BAG_BLOCKS];
@@ -1333,8 +1424,10 @@ static int64_t neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *
         left -= NEO__MIN(neo__tier_least(tier, desc, i), d->rows * neo__tier_parts(d, part));
     }
     if (neo__tier_on_device(tier)) left = 0; /* they are in the host's memory */
-    const int64_t rows = NEO__MAX(tier->desc.memory_bytes / 8, left / 2) / each;
-    return NEO__MIN(NEO__MIN(rows, desc->max_ids), INT64_C(1) << NEO__TIER_PLACES);
+    const int64_t rows = NEO__MAX(tier->desc.memory_bytes / 8 / each,
+                                  NEO__MIN(left / 2 / each, desc->max_ids));
+    return NEO__MIN(NEO__MIN(rows, tier->desc.prefetch * desc->max_ids),
+                    INT64_C(1) << NEO__TIER_PLACES);
 }
 /* Offsets of a batch in a device's memory. */
 static int64_t neo__tier_bags(const neo__bag_sizes *bags) {
@@ -1417,6 +1510,7 @@ static void neo__tier_plan(const neo__tier *tier, const neo_bags_desc *desc, int
     const int64_t share = neo__tier_share(tier, desc, table, &whole);
     to->rows = d->rows;
     to->sets = to->over = to->indexed = 0;
+    to->deep = tier->desc.prefetch > 1;
     if (whole) return;
     const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
     int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
@@ -1531,7 +1625,9 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->is_open = t->quit = 0;
     t->thread_count = 0;
     t->status = NEO_OK;
-    t->ahead_count = t->ahead_next = t->ahead_read = 0;
+    t->ahead_capacity = t->ahead_count = t->ahead_next = t->ahead_end = t->free_count = 0;
+    t->told = t->begun = 0;
+    t->paused = 0;
     t->behind_count = t->behind_next = 0;
     t->behind_status = NEO_OK;
 }
@@ -1598,6 +1694,7 @@ static neo_status neo__tier_make_lines(neo__tier *tier, neo__tier_table *to,
     memcpy(to->map.use, old->map.use, lines * sizeof *to->map.use);
     memcpy(to->dirty, old->dirty, lines);
     memcpy(to->written, old->written, (size_t)((to->rows + 63) / 64) * sizeof *to->written);
+    if (old->needed) memcpy(to->needed, old->needed, lines * sizeof *to->needed);
     if (old->index) memcpy(to->index, old->index, (size_t)to->rows * sizeof *to->index);
     for (int64_t i = 0; i < old->over; i++)
         if (to->map.use[most + i])
@@ -1685,6 +1782,7 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     t->room_bytes = sizes.room_bytes;
     t->ahead_capacity = sizes.ahead;
     t->ahead_bytes = sizes.ahead_bytes;
+    neo__tier_make_room(t);
     t->slot_count = sizes.slots;
     t->slot_bytes = sizes.slot_bytes;
     base->bags = bags;
@@ -1719,14 +1817,16 @@ static void neo__tier_op_init(neo_tier *base, int32_t table, const neo_init *ini
         neo__init_call_make(t->ctx, row, bag->weight_name, *init, 0, bag->dim);
     t->tables[table].init.count = t->tables[table].init.cols = bag->dim;
 }
-static neo_status neo__tier_op_reserve(neo_tier *base, const neo__bag_sizes *s) {
+static neo_status neo__tier_op_reserve(neo_tier *base, const neo__bag_sizes *sizes) {
     neo__tier *t = (neo__tier *)base;
-    const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s)), bags = neo__tier_bags(s);
+    const int64_t capacity = NEO__MAX(sizes->max_ids, neo__bags_kept_rows(sizes)),
+                  bags = neo__tier_bags(sizes);
     if (capacity <= t->capacity && bags <= t->bag_capacity) return NEO_OK;
     neo__mutex_lock(&t->walk);
     neo_status status = neo__tier_quiet(t, "neo_bags_reserve");
     if (status == NEO_OK)
         status = neo__tier_work(t, NEO__MAX(capacity, t->capacity), bags, "neo_bags_reserve");
+    neo__tier_resume(t);
     neo__mutex_unlock(&t->walk);
     return status;
 }
@@ -1917,6 +2017,7 @@ static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, 
     else neo__run_tasks(tier->ctx, tier->table_count, neo__tier_table_task, &call, ns);
     if (call.missing) {
         neo_status status = NEO_OK;
+        neo__tier_settle(tier);
         for (int64_t i = 0; i < tier->table_count && status == NEO_OK; i++)
             status = neo__tier_release(tier, i);
         call.bring = 1;
@@ -1999,16 +2100,27 @@ static neo_status neo__tier_see_batch(neo__tier *tier, const char *fn, int of_ke
     tier->first = job->batch.bags && !of_kept ? job->batch.offsets[0] : 0;
     return NEO_OK;
 }
+/* An announced batch is looked up; those before it will not be. */
+static void neo__tier_batch_begins(neo__tier *tier, const neo_jagged *batch) {
+    for (uint32_t n = tier->begun; n != tier->told;) {
+        const void *const *at = tier->announced[++n % NEO__TIER_MOST_AHEAD];
+        if (at[0] != batch->offsets || at[1] != batch->ids) continue;
+        tier->begun = n;
+        return;
+    }
+}
 static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
     neo__tier *t = (neo__tier *)base;
     neo_bags *b = base->bags;
     neo__mutex_lock(&t->walk);
+    if (!of_kept && b->job.tensor.out) neo__tier_batch_begins(t, &b->view.batch);
     neo_status status = neo__tier_see_batch(t, fn, of_kept);
     if (status == NEO_OK) status = neo__tier_bring(t, fn, of_kept, to_step);
     t->staged = 0;
     if (status == NEO_OK && !of_kept)
         t->staged = b->view.features[b->sizes.features].first_id - t->first;
     if (status == NEO_OK && neo__tier_on_device(t)) status = neo__tier_send_lines(t, of_kept);
+    neo__tier_resume(t);
     neo__mutex_unlock(&t->walk);
     if (status != NEO_OK || of_kept) return status;
     neo__bags_job *job = &b->job;
@@ -2207,55 +2319,51 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     return status;
 }
 NEO__HOT_BEGIN
-/* 0: it has been asked for. */
-static int neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, int64_t count) {
-    const int64_t place = neo__tier_ahead_place(tier, table, row);
-    neo__tier_ahead *a = &tier->ahead[count];
-    if (tier->ahead_at[place]) return 0;
-    a->row = row;
-    a->table = (int32_t)table;
-    a->state = NEO__AHEAD_ASKED;
-    tier->ahead_at[place] = (uint32_t)count + 1;
-    tier->sorted[0][count] = neo__tier_key(tier, table, row, count);
-    return 1;
+/* A feature's rows of a batch that is announced: lines stay, rows that have none are asked for. */
+static void neo__tier_announce(neo__tier *tier, const neo_jagged *batch, int64_t feature) {
+    const neo_bags *b = tier->base.bags;
+    const int64_t table = b->view.features[feature].job.table;
+    const neo__bag_keys *keys = &b->tables[table].keys;
+    const neo__tier_table *to = &tier->tables[table];
+    int64_t row[NEO__TIER_FIND], line[NEO__TIER_FIND];
+    int64_t k = batch->offsets[neo__jagged_first_bag(batch, feature)];
+    const int64_t end = batch->offsets[neo__jagged_first_bag(batch, feature + 1)];
+    for (int64_t n; to->sets && k < end; k += n) {
+        n = NEO__MIN(end - k, (int64_t)NEO__TIER_FIND);
+        for (int64_t i = 0; i < n; i++) {
+            row[i] = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k + i);
+            if (keys->desc.on)
+                row[i] = neo__lines_find(&keys->lines, (uint64_t)row[i],
+                                         neo__mix64((uint64_t)row[i]), neo__bags_now(b));
+            if (row[i] >= to->rows) row[i] = -1;
+        }
+        neo__tier_find_many(tier, to, row, n, 0, line);
+        for (int64_t i = 0; i < n; i++) {
+            if (line[i] >= 0 && to->needed) to->needed[line[i]] = tier->told;
+            if (row[i] >= 0 && line[i] < 0 && neo__tier_is_written(to, row[i]))
+                neo__tier_ask_ahead(tier, table, row[i], tier->told);
+        }
+    }
 }
 static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
     neo__tier *t = (neo__tier *)base;
-    const neo_bags *b = base->bags;
     if (t->ahead_capacity == 0) return NEO_OK;
     NEO__TRY(neo__tier_usable(t, fn));
-    neo__tier_forget_all(t);
-    int64_t count = 0;
-    for (int64_t f = 0; f < b->sizes.features && neo_jagged_bag_count(batch); f++) {
-        const int64_t table = b->view.features[f].job.table;
-        const neo__bag_keys *keys = &b->tables[table].keys;
-        const neo__tier_table *to = &t->tables[table];
-        int64_t row[NEO__TIER_FIND], line[NEO__TIER_FIND];
-        int64_t k = batch->offsets[neo__jagged_first_bag(batch, f)];
-        const int64_t end = batch->offsets[neo__jagged_first_bag(batch, f + 1)];
-        for (int64_t n; to->sets && k < end; k += n) {
-            n = NEO__MIN(end - k, (int64_t)NEO__TIER_FIND);
-            for (int64_t i = 0; i < n; i++) {
-                row[i] = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k + i);
-                if (keys->desc.on)
-                    row[i] = neo__lines_find(&keys->lines, (uint64_t)row[i],
-                                             neo__mix64((uint64_t)row[i]), neo__bags_now(b));
-                if (row[i] < 0 || row[i] >= to->rows || !neo__tier_is_written(to, row[i]))
-                    row[i] = -1;
-            }
-            neo__tier_find_many(t, to, row, n, 0, line);
-            for (int64_t i = 0; i < n; i++)
-                if (row[i] >= 0 && line[i] < 0 && count < t->ahead_capacity)
-                    count += neo__tier_ask_ahead(t, table, row[i], count);
-        }
-    }
+    neo__tier_settle(t);
+    if (t->told - t->begun == (uint32_t)t->desc.prefetch) t->begun++;
+    neo__tier_make_room(t);
+    t->told++;
+    t->announced[t->told % NEO__TIER_MOST_AHEAD][0] = batch->offsets;
+    t->announced[t->told % NEO__TIER_MOST_AHEAD][1] = batch->ids;
+    const int64_t before = t->ahead_end;
+    for (int64_t f = 0; f < base->bags->sizes.features && neo_jagged_bag_count(batch); f++)
+        neo__tier_announce(t, batch, f);
+    uint64_t *order = t->ahead_order + before;
+    const int64_t count = NEO__MIN(t->ahead_end - before, t->capacity);
+    if (count) memcpy(t->sorted[0], order, (size_t)count * sizeof *order);
     neo__tier_sort(t, count);
-    if (count) memcpy(t->ahead_order, t->sorted[0], (size_t)count * sizeof *t->ahead_order);
-    neo__mutex_lock(&t->lock);
-    t->ahead_next = t->ahead_read = 0;
-    t->ahead_count = count;
-    if (count) neo__cond_broadcast(&t->wake);
-    neo__mutex_unlock(&t->lock);
+    if (count) memcpy(order, t->sorted[0], (size_t)count * sizeof *order);
+    neo__tier_resume(t);
     return NEO_OK;
 }
 /* The row is as if it had never been written; what was read ahead is another key's. */
@@ -2264,7 +2372,8 @@ static int64_t neo__tier_op_renew(neo_tier *base, int32_t table, int64_t row) {
     neo__tier_table *to = &t->tables[table];
     neo__tier_settle(t);
     (void)neo__tier_flush(t); /* of a failure the next call tells */
-    neo__tier_forget(t, table, row);
+    neo__tier_ahead *ahead = neo__tier_ahead_of(t, table, row);
+    if (ahead) ahead->state = NEO__AHEAD_VOID;
     __atomic_fetch_and(&to->written[row / 64], ~(UINT64_C(1) << (row % 64)), __ATOMIC_RELAXED);
     const int64_t line = neo__tier_find(to, row);
     if (line >= 0) to->dirty[line] = 0;
@@ -2290,9 +2399,13 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
                    desc->memory_bytes > 0,
                NEO_ERR_ARG, "%s: no path, or memory_bytes is not above 0", fn);
     NEO__CHECK(desc->queue_depth >= 0 && desc->queue_depth <= 256 &&
-                   (unsigned)desc->evict <= NEO_EVICT_LFU && desc->period >= 0,
-               NEO_ERR_ARG, "%s: queue_depth is %d (0 .. 256), evict %d, period %" PRId64, fn,
-               desc->queue_depth, (int)desc->evict, desc->period);
+                   (unsigned)desc->evict <= NEO_EVICT_LFU && desc->period >= 0 &&
+                   desc->prefetch >= 0 && desc->prefetch <= NEO__TIER_MOST_AHEAD,
+               NEO_ERR_ARG,
+               "%s: queue_depth is %d (0 .. 256), evict %d, period %" PRId64
+               ", prefetch %d (0 .. %d)",
+               fn, desc->queue_depth, (int)desc->evict, desc->period, desc->prefetch,
+               (int)NEO__TIER_MOST_AHEAD);
     NEO__CHECK(NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED, "%s: in an address space of 32 bits",
                fn);
     const char *path = desc->path ? desc->path : "host memory";
@@ -2332,7 +2445,7 @@ NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
     neo__tier *t = (neo__tier *)(uintptr_t)tier;
     neo_tier_stats s = t->stats;
     neo__mutex_lock(&t->lock);
-    s.pending = t->ahead_count - t->ahead_read;
+    s.pending = t->paused ? 0 : t->ahead_count - t->ahead_next + t->ahead_busy;
     neo__mutex_unlock(&t->lock);
     s.memory_bytes = (int64_t)(t->fixed_bytes + t->work_bytes + t->host_bytes + t->pinned_bytes +
                                t->device_bytes + t->device_work_bytes);

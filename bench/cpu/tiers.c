@@ -28,7 +28,8 @@
      tiers.hidden     of the rows that steps of that model wait for without lookahead, the share
                       that they do not wait for with it, where each read of the file takes 20 us
                       longer and 16 are under way: counted, as rows that a call reads itself. Beside
-                      it the time of a step, by the clock (Linux)
+                      it, with 0, 1, 2 and 4 batches announced: ids that find their rows in lines,
+                      rows read and waited for, and the time of a step by the clock (Linux)
      tiers.keys_dlrm  the same model with ids that are keys, all with rows, against rows
      tiers.save       of the time of a save that blocks, to disk, the share for which training (the
                       same model in memory) stops while one is written behind it: beginning, polls,
@@ -338,6 +339,7 @@ enum { MEMORY, AHEAD, ALONE, ALL_HITS, KINDS };
 typedef struct trained {
     model m;
     neo_tier *tier;
+    int ahead; /* batches announced */
     double took[CLOCKS]; /* seconds of this round: of CPU, of all threads and of the one that
                             steps; by the clock */
 } trained;
@@ -349,6 +351,7 @@ static trained trained_make(neo_ctx *ctx, int64_t rows, int keys, double lines, 
     char path[64];
     trained t;
     memset(&t, 0, sizeof t);
+    t.ahead = ahead;
     if (lines > 0) {
         const double ids = SAMPLES * TABLES, each = 4 * (DIM + 1) + 18;
         neo_tier_desc tier = {.path = path, .queue_depth = tier_depth, .prefetch = ahead,
@@ -373,7 +376,7 @@ static void trained_step(trained *t, const data *s, int i) {
     for (int call = 0; call < MODEL_CALLS; call++) {
         BENCH_OK(model_call(&t->m, &b, call, 0.01f, NULL));
         if (call == 1)
-            BENCH_OK(neo_bags_prefetch(t->m.bags, neo_jagged_view(s->ids[(i + 1) % POOL])));
+            BENCH_OK(neo_bags_prefetch(t->m.bags, neo_jagged_view(s->ids[(i + t->ahead) % POOL])));
     }
     t->took[0] += bench_process_seconds() - all;
     t->took[1] += bench_cpu_seconds() - own;
@@ -466,32 +469,36 @@ ssize_t pread(int file, void *to, size_t bytes, off_t at) {
     return (ssize_t)syscall(SYS_pread64, file, to, bytes, at);
 }
 static void hidden(int64_t rows) {
-    enum { FILE_DEPTH = 16, DELAY_NS = 20000 };
+    enum { FILE_DEPTH = 16, DELAY_NS = 20000, DEPTHS = 4 };
+    static const int depth[DEPTHS] = {0, 1, 2, 4};
     neo_ctx *ctx = bench_ctx(0, 1);
     data s = make_data_of(ctx, POOL, SAMPLES, rows, 1.05f);
-    double waited[2], ms[2];
-    int64_t late = 0;
+    double waited[DEPTHS];
+    char text[DEPTHS][200];
     tier_depth = FILE_DEPTH;
     slow_reads = 1;
-    for (int ahead = 0; ahead < 2; ahead++) {
-        trained t = trained_make(ctx, rows, 0, 0.01, ahead);
+    for (int k = 0; k < DEPTHS; k++) {
+        trained t = trained_make(ctx, rows, 0, 0.01, depth[k]);
         for (int i = 0; i < POOL; i++) trained_step(&t, &s, i);
         neo_tier_reset_stats(t.tier);
         __atomic_store_n(&read_delay_ns, (int64_t)DELAY_NS, __ATOMIC_RELAXED);
         const int64_t start = neo_time_ns();
         for (int i = 0; i < POOL; i++) trained_step(&t, &s, i);
-        ms[ahead] = 1e-6 * (double)(neo_time_ns() - start) / POOL;
+        const double ms = 1e-6 * (double)(neo_time_ns() - start) / POOL;
         __atomic_store_n(&read_delay_ns, (int64_t)0, __ATOMIC_RELAXED);
         const neo_tier_stats st = neo_tier_get_stats(t.tier);
-        waited[ahead] = (double)(st.read - st.prefetched) / POOL;
-        late = st.late / POOL;
+        waited[k] = (double)(st.read - st.prefetched) / POOL;
+        snprintf(text[k], sizeof *text,
+                 "%d ahead: %.1f %% hits; rows of a step: %.0f read, %.0f waited for (%.0f late, "
+                 "%.0f refused); %.0f ms",
+                 depth[k], 100 * (double)st.hits / (double)st.lookups, (double)st.read / POOL,
+                 waited[k], (double)st.late / POOL, (double)st.refused / POOL, ms);
         trained_free(&t);
     }
     tier_depth = DEPTH;
     slow_reads = 0;
     bench_report("tiers.hidden", 100 * (1 - waited[1] / waited[0]), "%", -1, NULL, 0);
-    printf("# tiers.hidden: a step waits for %.0f rows without lookahead, %.0f with (%lld late), "
-           "and takes %.0f and %.0f ms\n", waited[0], waited[1], (long long)late, ms[0], ms[1]);
+    for (int k = 0; k < DEPTHS; k++) printf("# tiers.hidden, %s\n", text[k]);
     free_data(ctx, &s);
     neo_ctx_destroy(ctx);
 }

@@ -738,6 +738,178 @@ static void reads_ahead(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Several batches announced before their steps, one more than there is room for in some cases, some
+   of them never looked up, others looked up that were not announced: at any depth, over caches of
+   the least size, with an index and without, of rows and keys, the bits of rows in memory, and
+   nothing allocated. */
+static void batches_ahead(void) {
+    enum { STEPS = 48, DEPTHS = 5 }; /* of a depth of 40 not all rows have room */
+    static const int depths[DEPTHS] = {0, 1, 2, 3, 40};
+    static const int64_t rows[3] = {900, 512, 1500}, narrow[3] = {8, 16, 19};
+    static const int64_t wide[3] = {256, 16, 19};
+    static const neo_keys by_key = {1, NEO_EVICT_LRU, 0, 0, 0, 0, 0};
+    static Batch b[STEPS + 1];
+    const int cases = TEST_WATCHED ? DEPTHS * 2 : DEPTHS * 8;
+    int64_t deep_refused = 0, deep_ahead = 0;
+    for (int n = 0; n < cases; n++) {
+        const int depth = depths[n % DEPTHS], way = n / DEPTHS, keyed = way / 2 % 2;
+        neo_ctx *ctx = test_ctx(1 + n % 3, NEO_ISA_BEST, 1 + n % 4);
+        Model m;
+        Pair p;
+        model_init(&m, 3, rows, way % 4 == 3 ? wide : narrow, 4, NEO_POOL_SUM);
+        m.desc.max_batch = 26;
+        m.desc.max_ids = 240;
+        m.desc.max_kept_rows = 800;
+        for (int t = 0; t < 3; t++)
+            m.table[t].optim.kind = (neo_bag_optim_kind)((n + t) % NEO_BAG_OPTIM_COUNT);
+        if (keyed) m.table[1].keys = by_key;
+        no_rings = n % 3 == 2;
+        if (pair_make(&p, ctx, &m, (neo_evict)(way % 2), depth, way % 4 == 3 ? 60000 : 0)) {
+            const int64_t allocs = neo_ctx_memory(ctx).alloc_count;
+            int told = 0;
+            for (int step = 0; step <= STEPS; step++) {
+                const BatchKind kind = {step == STEPS ? 26 : 1 + (5 * step) % 26, 1 + step % 2,
+                                        n % 2, step % 3 == 1, n % 4 == 3, n % 8 == 5};
+                batch_make(&b[step], &m, kind);
+                for (int f = 0; f < m.desc.feature_count; f++)
+                    for (int64_t k = b[step].offsets[first_bag(&b[step].j, f)];
+                         keyed && m.feature_table[f] == 1 &&
+                         k < b[step].offsets[first_bag(&b[step].j, f + 1)]; k++)
+                        batch_set_id(&b[step], k, n % 2 ? batch_id(&b[step], k) * 3
+                                                        : key_of(batch_id(&b[step], k), 1));
+            }
+            for (int step = 0; step < 2 * STEPS; step++) { /* all batches twice */
+                const int until = step + (depth ? depth : 1) + (n % 7 == 2), kept = step > STEPS;
+                for (; told < 2 * STEPS && told < until; told++)
+                    CHECK_OK(neo_bags_prefetch(p.tiered, &b[told % STEPS].j));
+                if (step % 5 == 3 && n % 3 == 1) continue;
+                if (step % 4 == 2) pair_step(&p, &m, &b[STEPS], kept, 0.1f);
+                pair_step(&p, &m, &b[step % STEPS], kept ? 1 + (step & 1) : 0, 0.1f);
+            }
+            const neo_tier_stats s = neo_tier_get_stats(p.tier);
+            CHECK_INT(s.grow_count, 0);
+            CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
+            CHECK((depth > 0) == (s.prefetched + s.late > 0));
+            if (depth > 1) deep_refused += s.refused, deep_ahead += s.prefetched + s.late;
+            CHECK_OK(neo_bags_step(p.plain, 0.1f));
+            CHECK_OK(neo_bags_step(p.tiered, 0.1f));
+            pair_check(&p, &m);
+            for (int step = 0; step <= STEPS; step++) batch_free(&b[step]);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    no_rings = 0;
+    CHECK(deep_refused > 0 && deep_ahead > 1000);
+}
+/* A batch of one id in each bag: these. Its arrays are the caller's. */
+static neo_jagged batch_of(const int64_t *offsets, const int64_t *ids, int64_t count) {
+    neo_jagged j;
+    memset(&j, 0, sizeof j);
+    j.batch = count;
+    j.feature_count = 1;
+    j.id_dtype = NEO_I64;
+    j.offsets = offsets;
+    j.ids = ids;
+    return j;
+}
+/* Forward and backward; ids that found their rows in memory. */
+static int64_t stepped_hits(const Pair *p, const neo_jagged *j) {
+    float out[64 * 256];
+    const int64_t dim = neo_bags_weight(p->plain, 0).shape[1];
+    const neo_tensor t = neo_tensor_2d(out, NEO_F32, j->batch, dim);
+    const int64_t before = neo_tier_get_stats(p->tier).hits;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(neo_bags_forward(i ? p->tiered : p->plain, j, t));
+        CHECK_OK(neo_bags_backward(i ? p->tiered : p->plain, j, t, 0.01f));
+    }
+    return neo_tier_get_stats(p->tier).hits - before;
+}
+/* Lines that an announced batch needs stay, whatever comes before it, until it is looked up; not
+   where one batch alone is announced. Rows of overflow are read again. */
+static void announced_lines_stay(void) {
+    enum { B = 16 };
+    const int64_t rows[1] = {4000};
+    int64_t offsets[B + 1], x[B], y[B];
+    for (int i = 0; i <= B; i++) offsets[i] = i;
+    for (int n = 0; n < 16; n++) {
+        const int64_t dims[1] = {n / 4 % 2 ? 256 : 16};
+        const int depth = n % 2 ? 3 : 1, no_room = n / 8;
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        const int64_t extra = no_room ? 0 : n / 4 % 2 ? 400000 : 30000;
+        if (pair_make(&p, ctx, &m, (neo_evict)(n / 2 % 2), depth, extra)) {
+            const int64_t lines = neo_tier_get_stats(p.tier).line_count;
+            const neo_jagged of_x = batch_of(offsets, x, B), of_y = batch_of(offsets, y, B);
+            for (int i = 0; i < B; i++) x[i] = 7 * i;
+            (void)stepped_hits(&p, &of_x);
+            for (int turn = 0; turn < 3; turn++) {
+                int64_t next = 200 + 1000 * turn;
+                if (turn < 2) CHECK_OK(neo_bags_prefetch(p.tiered, &of_x));
+                const neo_tier_stats was = neo_tier_get_stats(p.tier);
+                for (int64_t k = 0; k < 3 * lines && k + B < 900; k += B) {
+                    for (int i = 0; i < B; i++) y[i] = next++;
+                    (void)stepped_hits(&p, &of_y);
+                }
+                while (neo_tier_get_stats(p.tier).pending) continue;
+                const int64_t hits = stepped_hits(&p, &of_x);
+                const neo_tier_stats s = neo_tier_get_stats(p.tier);
+                if (turn == 2) CHECK(hits < B || n / 2 % 2); /* LFU: it was used more than others */
+                else if (depth == 1) CHECK(hits < B);
+                else CHECK_INT(hits + s.prefetched - was.prefetched, B);
+                if (depth > 1 && turn < 2 && !no_room) CHECK_INT(hits, B);
+            }
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+}
+/* Rows of batches announced first have room before others, and what finds none is counted. */
+static void announced_in_order(void) {
+    enum { B = 64, BATCHES = 24, ROWS = 6000 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    int64_t offsets[B + 1], ids[BATCHES][B];
+    for (int i = 0; i <= B; i++) offsets[i] = i;
+    for (int n = 0; n < 6; n++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        neo_jagged j[BATCHES];
+        const int batches = n / 2 == 2 ? 3 : BATCHES; /* of 3 all rows have room */
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), batches, n / 2 * 20000)) {
+            for (int64_t first = 0; first < ROWS; first += B) { /* all rows come to the file */
+                for (int i = 0; i < B; i++) ids[0][i] = (first + i) % ROWS;
+                j[0] = batch_of(offsets, ids[0], B);
+                (void)stepped_hits(&p, &j[0]);
+            }
+            for (int k = 0; k < batches; k++) {
+                for (int i = 0; i < B; i++) ids[k][i] = 100 + B * k + i;
+                j[k] = batch_of(offsets, ids[k], B);
+            }
+            neo_tier_reset_stats(p.tier);
+            for (int k = 0; k < batches; k++) CHECK_OK(neo_bags_prefetch(p.tiered, &j[k]));
+            while (neo_tier_get_stats(p.tier).pending) continue;
+            const int64_t room = batches * B - neo_tier_get_stats(p.tier).refused;
+            for (int64_t k = 0, hits = 0; k < batches; k++) { /* few are in lines still */
+                hits += stepped_hits(&p, &j[k]);
+                const neo_tier_stats s = neo_tier_get_stats(p.tier);
+                CHECK_INT(s.prefetched + hits, room < B * (k + 1) ? room : B * (k + 1));
+                CHECK_INT(s.late, 0);
+            }
+            CHECK(n / 2 == 2 ? room == batches * B : room > 2 * B && room < batches * B);
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 /* Stalls, counted: a call waits for each row that it reads itself. Of those that it waits for
    without lookahead four of five are hidden where computing leaves reads the time they take, which
    is modelled by waiting until none is pending, and none is late. budget: above the least. */
@@ -1023,6 +1195,8 @@ static void refused(void) {
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "path");
     bad = desc, bad.queue_depth = -1;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "queue_depth");
+    bad = desc, bad.prefetch = 65;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "prefetch 65 (0 .. 64)");
     m.desc.max_batch = m.desc.max_ids = 64;
     desc.memory_bytes = least_bytes(ctx, m.desc, desc);
     bad = desc, bad.memory_bytes = desc.memory_bytes - 1;
@@ -1103,6 +1277,9 @@ int main(int argc, char **argv) {
     RUN(keys_saved_meanwhile);
     RUN(hits_of_a_simulator);
     RUN(reads_ahead);
+    RUN(batches_ahead);
+    RUN(announced_lines_stay);
+    RUN(announced_in_order);
     RUN(hidden_stalls);
     RUN(by_rings);
     RUN(bad_files);

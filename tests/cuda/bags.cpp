@@ -933,7 +933,7 @@ static void describe(Model *m, int i) {
     m->desc.max_kept_rows = 500;
     m->desc.bounds = (neo_bounds)(i / 2 % 3);
     m->tier_desc.evict = (neo_evict)(i % 2);
-    m->tier_desc.prefetch = i % 3 != 1;
+    m->tier_desc.prefetch = i % 3 == 1 ? 0 : i % 2 ? 3 : 1;
     m->is_tiered = 1 + i / 3 % 2;
 }
 static void tiers(void) {

@@ -39,6 +39,8 @@ alike() {
 }
 alike "8M" "" --memory 8M
 alike "a small cache, threads" "" --memory 3M --threads 3
+alike "batches ahead" "--epochs 2" --memory 3M --prefetch 4
+alike "many ahead, few rows of them" "--micro-batches 2" --memory 2200K --prefetch 64 --evict lfu
 alike "two ranks" "" --memory 3M --ranks 2
 alike "rows cut" "" --memory 3M --ranks 4 --plan rw
 alike "columns cut" "--optimizer adam" --memory 4M --ranks 2 --plan cw
@@ -48,6 +50,7 @@ alike "finite" "--check-finite --optimizer ftrl" --memory 4M
 alike "another model" "--model fm" --memory 3M --row-buckets 3
 keys="--keys --key-rows 800"
 alike "keys" "$keys" --memory 2M
+alike "keys, batches ahead" "$keys --evict lfu:20" --memory 1800K --prefetch 3
 alike "keys, threads" "$keys --admit 2 --bloom --evict lfu:20" --memory 2M --threads 3
 alike "keys of an age" "$keys --evict age:3" --memory 1800K
 alike "keys, rows cut" "$keys" --memory 1300K --ranks 2 --plan rw
@@ -89,6 +92,7 @@ killed() {
         was=$(newest) some=
         [ $((n % 3)) = 0 ] || some="--checkpoint-delta 4"
         [ $((n % 4)) -lt 2 ] || some="$some --checkpoint-async"
+        [ $((n % 2)) = 0 ] || some="$some --prefetch 3"
         $D $options $saves $some $tier --memory $((memory + n % 7 * 300))K >"$W/out" 2>"$W/err" &
         pid=$!
         while kill -0 $pid 2>/dev/null && [ "$(newest)" = "$was" ]; do sleep 0.01; done
@@ -185,6 +189,9 @@ refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3
 refused "no tier" "--profile is of --tier" --profile "$W/p"
+refused "nothing to read ahead" "--prefetch is of --tier" --prefetch 2
+refused "ahead on ranks" "--prefetch above 1 is of one rank" $tier --memory 8M --prefetch 2 \
+    --ranks 2
 refused "no profile" "--profile $W/none: cannot open" $tier --memory 8M --profile "$W/none"
 refused "other rows" "the profile has no table '[^']*' of 3001 rows" $tier --memory 8M \
     --profile "$W/p" --rows 3001

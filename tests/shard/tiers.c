@@ -338,6 +338,107 @@ static void ranks(void) {
     model_free();
 }
 
+/* ---- training: rows of batches to come are read ahead, on one rank and on several ---- */
+static struct {
+    int depth; /* 0: no tier */
+    neo_placement placement;
+    int64_t ahead;
+    uint32_t sum;
+} trained;
+enum { STEPS = 24 };
+static neo_status train_on_rank(neo_comm *comm, void *user) {
+    const int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm), n = BATCH / ranks;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_bags_desc bags = m.bags;
+    neo_plan_desc desc = m.plan;
+    char path[3100];
+    const int64_t memory = ranks == 1 ? 1300000 : ranks == 2 ? 800000 : 600000;
+    neo_tier_desc tier_desc = {path, memory, NEO_EVICT_LRU, 0, 2, trained.depth, 0};
+    neo_tier *tier = NULL;
+    neo_plan *plan;
+    neo_shard *shard;
+    neo_jagged j[STEPS];
+    int64_t told = 1;
+    float *rows = malloc(sizeof(float) * 40000 * 16), *out = malloc(sizeof(float) * 64 * BATCH);
+    (void)user;
+    snprintf(path, sizeof path, "%s.%d", file, rank);
+    for (int s = 0; s < STEPS; s++) { /* more ids from the middle on: memory of a shard grows */
+        int64_t *id = malloc(sizeof *id * (size_t)m.bags.max_ids), k = 0;
+        int64_t *offsets = calloc((size_t)(4 * n + 1), sizeof *offsets);
+        memset(&j[s], 0, sizeof j[s]);
+        for (int i = 0; i < 4 * n; offsets[++i] = k)
+            for (int q = 0; q < (s < STEPS / 2 ? (IDS[i / n] + 1) / 2 : IDS[i / n]); q++) {
+                const int64_t of = (s * BATCH + rank * n + i % n) * 32 + 8 * (i / n) + q;
+                const uint64_t x = (uint64_t)of * 0x9E3779B97F4A7C15u >> 20;
+                id[k++] = (int64_t)(x >> 1) % (x & 1 ? ROWS[i / n] : ROWS[i / n] / 40);
+            }
+        j[s].batch = n, j[s].feature_count = 4, j[s].id_dtype = NEO_I64;
+        j[s].offsets = offsets, j[s].ids = id;
+    }
+    if (trained.depth) NEO__TRY(neo_tier_create(ctx, &tier_desc, &tier));
+    bags.tier = tier;
+    desc.bags = &bags;
+    desc.cluster.ranks = ranks;
+    desc.pipeline = 1;
+    NEO__TRY(neo_plan_create_uniform(ctx, &desc, trained.placement, &plan));
+    NEO__TRY(neo_shard_create(comm, plan, &shard));
+    const neo_tensor t = neo_tensor_2d(out, NEO_F32, n, 64);
+    for (int s = 0; s < STEPS; s++) {
+        const int64_t until = s + (ranks == 1 && trained.depth > 1 ? trained.depth : 1);
+        NEO__TRY(neo_shard_forward_begin(shard, &j[s], BATCH));
+        for (; told < STEPS && told <= until && s % 2; told++)
+            NEO__TRY(neo_shard_prefetch(shard, &j[told], BATCH));
+        NEO__TRY(neo_shard_forward_end(shard, t));
+        for (int i = 0; i < 64 * n; i++) out[i] = 0.1f * out[i] + 0.01f;
+        for (; told < STEPS && told <= until; told++)
+            NEO__TRY(neo_shard_prefetch(shard, &j[told], BATCH));
+        NEO__TRY(neo_shard_backward_begin(shard, t));
+        NEO__TRY(neo_shard_backward_end(shard, 0.1f));
+    }
+    uint32_t sum = 0;
+    for (int32_t k = 0; k < 4; k++) {
+        NEO__TRY(neo_shard_get_rows(shard, k, 0, ROWS[k], NEO_EVERY_RANK, rows));
+        sum = neo_crc32c(sum, rows, sizeof(float) * 16 * (size_t)ROWS[k]);
+    }
+    if (rank == 0) trained.sum = sum;
+    if (tier) {
+        const neo_tier_stats s = neo_tier_get_stats(tier);
+        __atomic_fetch_add(&trained.ahead, s.prefetched + s.late, __ATOMIC_RELAXED);
+    }
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    neo_tier_destroy(tier);
+    for (int s = 0; s < STEPS; s++) {
+        free((void *)(uintptr_t)j[s].ids);
+        free((void *)(uintptr_t)j[s].offsets);
+    }
+    free(rows), free(out);
+    return NEO_OK;
+}
+static void read_ahead_on_ranks(void) {
+    static const neo_placement placements[] = {NEO_TABLE_WISE, NEO_ROW_WISE, NEO_COLUMN_WISE};
+    uint32_t want = 0;
+    model_make(BATCH, 16, 4, ROWS, IDS);
+    for (int t = 0; t < 4; t++) m.table[t].row_buckets = 4;
+    m.table[0].optim.kind = NEO_BAG_ADAGRAD;
+    for (int t = 0; t < 4; t++) m.ids[t] /= 2.0; /* that are planned for */
+    for (int n = 0; n < 10; n++) {
+        neo_comm_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.ctx.repro_shards = 4;
+        desc.ctx.threads = 1;
+        desc.timeout_ms = TEST_PATIENCE_MS;
+        memset(&trained, 0, sizeof trained);
+        trained.depth = n ? 1 + 2 * (n / 3 == 0) : 0;
+        trained.placement = placements[n % 3];
+        CHECK_OK(neo_comm_spawn(n < 4 ? 1 : n < 7 ? 2 : 4, &desc, train_on_rank, NULL, NULL));
+        if (n == 0) want = trained.sum;
+        CHECK(trained.sum == want);
+        CHECK((n > 0) == (trained.ahead > 50));
+    }
+    model_free();
+}
+
 /* Nothing is looked up, or only in one table: shares are still shares, of all that memory has. */
 static void unused(void) {
     neo_tier_desc desc = {file, 900000, NEO_EVICT_LRU, 0, 1, 0, 0};
@@ -459,6 +560,7 @@ int main(int argc, char **argv) {
     RUN(counts);
     RUN(bad_files);
     RUN(ranks);
+    RUN(read_ahead_on_ranks);
     RUN(unused);
     if (TEST_WATCHED < 2) { /* figures of one thread */
         RUN(hits);

@@ -4,7 +4,7 @@
 #include "files.h"
 
 enum { MAX_TASKS = 16 }; /* labels of a sample */
-enum { MAX_TOWERS = 256 };
+enum { MAX_TOWERS = 256, MOST_AHEAD = 64 };
 
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
@@ -15,8 +15,7 @@ typedef struct options {
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg, dedup, keys, key_rows, admit, bloom, towers, hot_rows, skip_empty;
-    int64_t warm_rows;
-    int64_t checkpoint_bits;
+    int64_t warm_rows, checkpoint_bits, prefetch;
     int64_t replicas, sync_every;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout, distinct, prune;
@@ -210,6 +209,9 @@ static const cli_option DLRM_OPTIONS[] = {
              "--memory); it is scratch: made anew when the run resumes. Rank R of several has "
              "FILE.R. On a GPU --memory is the GPU's, - for FILE is memory of the host, and a step "
              "is no graph"),
+    CLI_COUNT("prefetch", prefetch, "N", "1", 1, MOST_AHEAD,
+              "of --tier: batches whose rows are known ahead: those that are in the file are read, "
+              "and with 2 and more those that are in memory stay. Above 1 on one rank"),
     CLI_TEXT("profile", profile, "FILE", NULL,
              "of --tier: how often rows are used, by which tables share memory; without it evenly. "
              "Of --hot-rows and --warm-rows: which rows are used most"),
@@ -572,6 +574,7 @@ static neo_status check_tier(const options *o) {
         REFUSE("--save-profile needs --data or --synthetic");
     if (o->save_profile && o->keys)
         REFUSE("--keys does not go with --save-profile: rows come and go");
+    if (o->prefetch > 1 && !o->tier) REFUSE("--prefetch is of --tier");
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     if (!strcmp(o->tier, "-") && !strcmp(o->machine.device, "cpu"))

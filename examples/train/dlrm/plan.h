@@ -154,17 +154,20 @@ static void warn_of_plan(const neo_plan *plan, const options *o, int32_t hot) {
                 o->plan, (int)other, (int)count);
 }
 
-/* The file of this rank's rows; with a pipeline the next batch is known. */
+/* The file of this rank's rows; with a pipeline the next batches are known. */
 static neo_status create_tier(model *m, const options *o, neo_bags_desc *bags) {
     char path[4096];
     const int one = neo_comm_size(m->comm) == 1;
     int n = snprintf(path, sizeof path, one ? "%s" : "%s.%d", o->tier, neo_comm_rank(m->comm));
     if (n < 0 || n >= (int)sizeof path) REFUSE("--tier %.100s...: the path is too long", o->tier);
+    if (o->prefetch > 1 && (!one || !m->pipeline || strcmp(o->wire_forward, "f32") ||
+                            strcmp(o->wire_backward, "f32")))
+        REFUSE("--prefetch above 1 is of one rank, with --pipeline on and wires of f32");
     neo_keys policy;
     TRY(parse_keys(o, &policy));
     if (o->keys) policy = (neo_keys){0}; /* --evict is of the keys */
     neo_tier_desc tier = {.path = strcmp(o->tier, "-") ? path : NULL, .memory_bytes = o->memory,
-                          .prefetch = m->pipeline, .evict = policy.evict,
+                          .prefetch = m->pipeline ? (int)o->prefetch : 0, .evict = policy.evict,
                           .period = policy.period};
     TRY(neo_tier_create(neo_comm_ctx(m->data), &tier, &m->tier));
     bags->tier = m->tier;

@@ -458,7 +458,7 @@ static neo_status set_up(run *r) {
     const job *j = r->job;
     neo_reader_desc d = {.paths = j->train_files,
                          .path_count = j->train_count, .shuffle_window = r->o->shuffle,
-                         .hold = 2}; /* a batch and the next one */
+                         .hold = (int)r->o->prefetch + 1}; /* a batch and those ahead */
     neo_status mine = NEO_OK;
     TRY(agree(r->me.comm, prepare(r)));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));

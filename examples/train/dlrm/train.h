@@ -12,10 +12,23 @@ typedef struct batch_under_way {
     int64_t step; /* its step, counted from 1 */
 } batch_under_way;
 
-/* Reads r->next and its position: on all ranks, or on none. */
+/* Reads r->next and its position, --prefetch - 1 batches ahead: on all ranks, or on none. */
 static neo_status fetch(run *r) {
-    r->position = neo_reader_position(r->train.reader);
-    return agree(r->me.comm, read_batch(r, r->train.reader, &r->next));
+    neo_status status = NEO_OK;
+    r->newest = NULL;
+    while (r->count < r->o->prefetch && status == NEO_OK) {
+        const int at = (r->first + r->count) % MOST_AHEAD;
+        r->ahead[at].position = neo_reader_position(r->train.reader);
+        status = agree(r->me.comm, read_batch(r, r->train.reader, &r->ahead[at].batch));
+        if (status == NEO_OK) r->newest = &r->ahead[at].batch;
+        r->count += status == NEO_OK;
+    }
+    r->position = r->ahead[r->first].position;
+    if (r->count == 0 || (status != NEO_OK && status != NEO_END)) return status;
+    r->next = r->ahead[r->first].batch;
+    r->first = (r->first + 1) % MOST_AHEAD;
+    r->count--;
+    return NEO_OK;
 }
 
 /* Adds the loss of a batch that is over. */
@@ -41,7 +54,7 @@ static neo_status finish_batch(run *r, neo_progress *bar, batch_under_way *b) {
 }
 
 /* Trains a batch, and counts its loss. With a graph it counts the loss of the batch before: this
-   batch runs on a GPU while the next one is read and prepared. more: r->next is the next batch. */
+   batch runs on a GPU while the next one is read and prepared. more: a next batch follows it. */
 static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int last, int more,
                                int64_t samples_before, batch_under_way *b) {
     float lr = neo_schedule_lr(&r->m.schedule, r->step);
@@ -50,7 +63,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     r->m.turn = 1 - r->m.turn;
     TRY(graph_begin(r->m.graph));
     r->m.batch_number = r->step * r->o->micro_batches + r->m.kept;
-    TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
+    TRY(train_batch(&r->m, batch, more ? r->newest : NULL, last, lr));
     TRY(graph_end(r->m.graph));
     TRY(score_keys(&r->m, batch));
     if (b->size) TRY(count_loss(r, bar, b));
