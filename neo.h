@@ -1538,7 +1538,7 @@ NEO_API neo_status neo_ids_unique(neo_ctx *ctx, neo_tensor ids, neo_tensor uniqu
      - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped
        and some not: go on from a checkpoint
      - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block
-       sums come to the host and the totals go back
+       sums come to the host and the totals go back, but in a neo_shard whose rows stay there
      - with a tier (neo_store.h) lines of rows are in its memory, the others in a file or the host's
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------ */
@@ -2665,6 +2665,22 @@ NEO_API neo_status neo__device_join(neo_ctx *ctx, const neo__join_call *call);
 /* From here on batches in the device's memory are sound and have up to so many ids: the host waits
    for no look at them. */
 NEO_API void neo__bags_vouch(neo_bags *bags, int64_t ids);
+/* neo_cut_sums have their numbers in the device's memory, in its order of calls; each of `count`
+   totals becomes (first), or gets, the sum of `each` blocks, in order. */
+NEO_API void neo__bags_cut_there(neo_bags *bags);
+NEO_API neo_status neo__device_cut_add(neo_ctx *ctx, float *total, const float *blocks,
+                                       int64_t count, int64_t each, int first);
+/* Gradients of all rows of whole tables, in memory of the device: the tables one after another,
+   each [rows][dim], and a mark for each row that has one. The host waits for nothing but in _keep.
+   _sum: those of a batch instead of what is in `dense`; marks are added, fresh: to none.
+   _step: neo_bags_step by these alone. _keep: neo_bags_add_grad of the marked rows. */
+NEO_API neo_status neo__bags_dense_sum(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
+                                       const neo_leaves *leaves, float *dense,
+                                       unsigned char *marks, int fresh);
+NEO_API neo_status neo__bags_dense_step(neo_bags *bags, const float *dense,
+                                        const unsigned char *marks, float lr);
+NEO_API neo_status neo__bags_dense_keep(neo_bags *bags, const float *dense,
+                                        const unsigned char *marks);
 #endif
 /* neo_parallel_for of tasks that take one thread about `ns` in all. Here it is decided whether they
    are worth another: with little to do the caller is alone, and for somewhat more it wakes nobody,
@@ -3727,7 +3743,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 9 };
+enum { NEO__DEVICE_VERSION = 10 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -4014,6 +4030,7 @@ typedef struct neo__job_table {
     float *state[2];
     int64_t state_dim[2]; /* floats per row: 0, 1 or dim */
     int64_t rows, first_key;
+    int64_t first_float; /* of a device: numbers of the tables before it */
     int64_t bucket_rows, first_row; /* see neo__bag_lookup */
     int32_t buckets, mean;
     int32_t cut; /* see neo__job_cut */
@@ -4140,6 +4157,7 @@ typedef struct neo__bags_job {
         uint32_t *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
         uint32_t *keep_at;                   /* per record: slot << 1 | new */
         float *sums;
+        int64_t unit; /* of a device: floats from slot to slot; of dense gradients fewer */
     } kept;
     struct { /* tables cut by columns; NULL: none */
         neo__job_cut *tables; /* [table_count] */
@@ -4243,13 +4261,23 @@ struct neo_device {
                                  int64_t first_key); /* records of rows [j->records], sort */
     neo_status (*bags_update)(neo_device *d, const neo__bags_job *j); /* step or keep */
     neo_status (*bags_step_kept)(neo_device *d, const neo__bags_job *j);
-    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j); /* block sums for cuts */
+    /* Not of the processor: rows that are kept, of each table, and their numbers among its own; see
+       neo__device_cut_add. Then block sums for cuts. */
+    neo_status (*bags_cut_rows)(neo_device *d, const neo__bags_job *j);
+    neo_status (*cut_add)(neo_device *d, float *total, const float *blocks, int64_t count,
+                          int64_t each, int first);
+    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j);
     /* fresh: rows without a slot (host); then, give them slots from slot_count on. by_value: a row
        comes where its first record's value says, else in the order of the sort. */
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
                                   int64_t *fresh);
     neo_status (*bags_give_slots)(neo_device *d, const neo__bags_job *j, int by_value);
     neo_status (*bags_drop_slots)(neo_device *d, const neo__bags_job *j); /* from slot_count on */
+    /* See neo__bags_dense_sum; not of the processor. Rows of sorted records are marked, and their
+       slots are their places in `sums`; and records of all marked rows, as if they were sorted. */
+    neo_status (*bags_dense_slots)(neo_device *d, const neo__bags_job *j, unsigned char *marks);
+    neo_status (*bags_dense_records)(neo_device *d, const neo__bags_job *j,
+                                     const unsigned char *marks);
     /* out[i] = sum of squares of block i of 16 columns of kept rows [first, first + count) */
     neo_status (*bags_squares)(neo_device *d, const neo__bags_job *j, int64_t first, int64_t count,
                                float *out);
@@ -11861,6 +11889,10 @@ NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, 
 NEO_API neo_status neo__device_join(neo_ctx *ctx, const neo__join_call *call) {
     return ctx->on->ids_join(ctx->on, call);
 }
+NEO_API neo_status neo__device_cut_add(neo_ctx *ctx, float *total, const float *blocks,
+                                       int64_t count, int64_t each, int first) {
+    return ctx->on->cut_add(ctx->on, total, blocks, count, each, first);
+}
 
 /* ---- distinct ids: a heap sort in place, of ids that are not distinct yet ---- */
 static void neo__unique_sift(const neo__unique_call *call, int64_t at, int64_t n) {
@@ -12640,9 +12672,7 @@ typedef struct neo__bags_cut_tables {
     neo_cut_sums *sums; /* of the running round */
     float *blocks, *totals;
     neo__job_cut *cuts; /* [tables], as the device has them */
-    /* On a device: keys of the slots, and their rows among their table's. */
-    uint64_t *keys;
-    uint32_t *row;
+    int there;          /* see neo__bags_cut_there */
 } neo__bags_cut_tables;
 
 /* The batch of the running call, which has been looked at: every offset and id. Forward's is taken
@@ -12745,9 +12775,6 @@ static void neo__bags_cut_layout(const neo__bag_sizes *s, neo__carve *c, neo__ba
     NEO__CARVE(c, to->totals, neo__size_mul(rows, NEO__BAG_CUT_SUMS));
     NEO__CARVE(c, to->sums, s->cut_tables ? s->tables : 0);
     NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
-    if (!s->device) return;
-    NEO__CARVE(c, to->keys, rows);
-    NEO__CARVE(c, to->row, rows);
 }
 /* Floats of rows on their way between host and device: in the device's memory, in the host's. */
 #ifndef NEO__BAG_STAGE
@@ -12859,6 +12886,7 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, job->kept.place, kept ? records + 1 : 0);
     NEO__CARVE(carve, job->kept.keep_at, kept_records);
     NEO__CARVE(carve, job->kept.sums, neo__size_mul(kept, (size_t)sizes->max_dim));
+    job->kept.unit = sizes->max_dim;
     if (!sizes->cut_tables) return;
     NEO__CARVE(carve, job->cut.tables, sizes->tables);
     NEO__CARVE(carve, job->cut.row, kept);
@@ -13608,12 +13636,15 @@ static void neo__bags_untold(neo_bags *b) {
    number of rows, and what rows lines have in its own memory. */
 static neo_status neo__bags_send_tables(neo_bags *bags) {
     neo__job_table *tables = (neo__job_table *)(uintptr_t)bags->job.fixed.host_tables;
+    int64_t floats = 0;
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         const neo__bag_table *from = &bags->tables[i]; /* with the padding, which is sent too */
         memcpy(&tables[i], &from->job, sizeof *tables);
         if (!bags->sizes.device) continue;
         tables[i].rows = from->rows;
         tables[i].store.line_row = from->line_row;
+        tables[i].first_float = floats;
+        floats += from->rows * from->dim;
     }
     return neo__bags_send(bags, (void *)(uintptr_t)bags->job.fixed.tables, tables,
                           (size_t)bags->sizes.tables * sizeof *tables);
@@ -16274,30 +16305,35 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
    copies of the rows, which yields the block sums that can be had next. They come to the host,
    whose function gives the totals; these go to the device. At last the step finds all of them. */
 
-/* Slots of each table: their numbers among its own, and where its sums are. */
+/* Slots of each table, and where its sums are. A device numbers them by their rows, the processor
+   as they came: slices of the same rows alike. */
 static neo_status neo__bags_cut_begin(neo_bags *bags) {
-    const size_t count = (size_t)bags->kept.count;
+    neo_device *on = bags->ctx->on;
     float *total = bags->job.cut.totals;
-    memset(bags->cut.cuts, 0, (size_t)bags->sizes.tables * sizeof *bags->cut.cuts);
-    if (bags->ctx->device)
-        NEO__TRY(neo__bags_fetch(bags, bags->cut.keys, bags->job.kept.slot_key,
-                                 count * sizeof *bags->cut.keys));
-    for (size_t i = 0; i < count; i++) {
-        int32_t table = bags->ctx->device ? neo__bags_table_of(bags, (int64_t)bags->cut.keys[i])
-                                       : bags->kept.slots[i].table;
-        int64_t row = bags->cut.cuts[table].cut.rows++;
-        if (bags->ctx->device) bags->cut.row[i] = (uint32_t)row;
+    const size_t bytes = (size_t)bags->sizes.tables * sizeof *bags->cut.cuts;
+    memset(bags->cut.cuts, 0, bytes);
+    for (int64_t i = 0; i < bags->kept.count && !bags->ctx->device; i++)
+        bags->cut.cuts[bags->kept.slots[i].table].cut.rows++;
+    if (bags->ctx->device) {
+        const int64_t *keys = (const int64_t *)(const void *)bags->job.kept.slot_key;
+        NEO__TRY(on->bags_sort_rows(on, &bags->job, keys, 0));
+        NEO__TRY(on->bags_cut_rows(on, &bags->job));
+        NEO__TRY(neo__bags_fetch(bags, bags->cut.cuts, bags->job.cut.tables, bytes));
     }
     for (int64_t t = 0; t < bags->sizes.tables; t++) {
         neo__job_cut *c = &bags->cut.cuts[t];
+        const int64_t rows = c->cut.rows;
+        memset(c, 0, sizeof *c);
+        c->cut.rows = rows;
         c->is_cut = bags->tables[t].job.cut;
         c->cut.dim = (float)bags->tables[t].job.store.stride;
         c->cut.total = total;
         c->cut.blocks_per_row = neo__bag_blocks(bags->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
     }
-    return neo__bags_send(bags, bags->job.cut.row, bags->cut.row, count * sizeof *bags->cut.row);
+    return NEO_OK;
 }
+NEO_API void neo__bags_cut_there(neo_bags *bags) { bags->cut.there = 1; }
 /* Compute the block sums that each cut table can have next; *count: how many tables have some. */
 static neo_status neo__bags_cut_blocks(neo_bags *bags, int32_t *count) {
     neo_device *on = bags->ctx->on;
@@ -16313,8 +16349,10 @@ static neo_status neo__bags_cut_blocks(neo_bags *bags, int32_t *count) {
         cut->sums = c->want;
         cut->rows = c->rows;
         cut->blocks_per_row = c->blocks_per_row;
-        cut->blocks = bags->cut.blocks + (blocks - bags->job.cut.blocks);
-        cut->total = bags->cut.totals + (c->total - bags->job.cut.totals) + c->have * c->rows;
+        float *made = bags->cut.there ? bags->job.cut.blocks : bags->cut.blocks;
+        float *totals = bags->cut.there ? bags->job.cut.totals : bags->cut.totals;
+        cut->blocks = made + (blocks - bags->job.cut.blocks);
+        cut->total = totals + (c->total - bags->job.cut.totals) + c->have * c->rows;
         blocks += c->want * c->rows * c->blocks_per_row;
     }
     size_t bytes = (size_t)(blocks - bags->job.cut.blocks) * sizeof *blocks;
@@ -16322,6 +16360,7 @@ static neo_status neo__bags_cut_blocks(neo_bags *bags, int32_t *count) {
                             (size_t)bags->sizes.tables * sizeof *bags->cut.cuts));
     if (bytes == 0) return NEO_OK;
     NEO__TRY(on->bags_cut(on, &bags->job));
+    if (bags->cut.there) return NEO_OK;
     return neo__bags_fetch(bags, bags->cut.blocks, bags->job.cut.blocks, bytes);
 }
 /* Get the sums over whole rows that a step of what is kept needs. */
@@ -16336,6 +16375,7 @@ static neo_status neo__bags_cut_rounds(neo_bags *bags) {
             const neo_cut_sums *cut = &bags->cut.sums[i];
             size_t floats = (size_t)(cut->sums * cut->rows);
             bags->cut.cuts[cut->table].cut.have += cut->sums;
+            if (bags->cut.there) continue;
             NEO__TRY(neo__bags_send(bags, bags->job.cut.totals + (cut->total - bags->cut.totals),
                                     cut->total, floats * sizeof(float)));
         }
@@ -16411,6 +16451,83 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
     return neo__bags_step_kept(b, fn, lr, 0);
 }
+
+#if !defined(NEO_INFERENCE)
+/* ---- dense gradients of a device ----
+
+   A slot is a place in `dense`, counted in fours of floats where no row cuts one, so that a call
+   that keeps writes there and nobody counts new slots. Back from there each row has a record, which
+   a row without a mark drops: as they come they are sorted, and how many are marked is for the
+   device to know. */
+
+/* Floats from one place to the next. */
+static int64_t neo__bags_dense_unit(const neo_bags *bags) {
+    int64_t unit = 4;
+    for (int64_t i = 0; i < bags->sizes.tables; i++)
+        if (bags->tables[i].dim % 4) unit = 1;
+    return unit;
+}
+NEO_API neo_status neo__bags_dense_sum(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
+                                       const neo_leaves *leaves, float *dense,
+                                       unsigned char *marks, int fresh) {
+    static const char *const fn = "neo_bags_accumulate";
+    neo_device *on = bags->ctx->on;
+    NEO__ZERO(neo__leaf_cut, held);
+    NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
+    NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
+    const int64_t floats = bags->sizes.floats, unit = neo__bags_dense_unit(bags);
+    NEO__CHECK(floats / unit <= INT32_MAX, NEO_ERR_CAPACITY,
+               "%s: bags '%s': dense gradients of %" PRId64 " numbers, a device takes %" PRId64, fn,
+               bags->name, floats, unit * INT32_MAX);
+    NEO__TRY(neo__data_zero(bags->ctx, dense, (size_t)floats * sizeof *dense));
+    if (fresh) NEO__TRY(neo__data_zero(bags->ctx, marks, (size_t)bags->sizes.keys));
+    NEO__TRY(neo__bags_sort(bags, held, 1));
+    neo__bags_job job = bags->job;
+    job.kept.sums = dense;
+    job.kept.unit = unit;
+    bags->view.fresh = 0;
+    NEO__TRY(on->bags_dense_slots(on, &job, marks));
+    return NEO__RUN(bags->ctx, fn, bags_update, &job);
+}
+/* The record's rows: those that are marked. keep: to be added to what is kept. */
+static neo_status neo__bags_dense_rows(neo_bags *bags, const float *dense,
+                                       const unsigned char *marks, int keep, const char *fn) {
+    neo__bags_job *job = &bags->job;
+    const neo_tensor all = neo_tensor_1d((void *)(uintptr_t)dense, NEO_F32, bags->sizes.floats);
+    neo_tensor grad = all;
+    grad.place = NEO_DEVICE;
+    NEO__TRY(neo_check_finite(bags->ctx, fn, "grad", grad));
+    bags->view.fresh = 0;
+    neo__bags_set_rows_job(job, dense, neo__bags_dense_unit(bags), keep);
+    job->sorted.records = job->fixed.key_count;
+    return bags->ctx->on->bags_dense_records(bags->ctx->on, job, marks);
+}
+NEO_API neo_status neo__bags_dense_step(neo_bags *bags, const float *dense,
+                                        const unsigned char *marks, float lr) {
+    static const char *const fn = "neo_bags_step";
+    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    neo__bags_remind(bags);
+    NEO__TRY(neo__bags_rules(bags, lr));
+    NEO__TRY(neo__bags_dense_rows(bags, dense, marks, 0, fn));
+    neo__bags_job job = bags->job;
+    job.sorted.max_parts = 0; /* a row has one record */
+    NEO__TRY(bags->ctx->on->bags_update(bags->ctx->on, &job));
+    neo__bags_count_step(bags);
+    return NEO_OK;
+}
+NEO_API neo_status neo__bags_dense_keep(neo_bags *bags, const float *dense,
+                                        const unsigned char *marks) {
+    static const char *const fn = "neo_bags_add_grad";
+    neo__bags_job *job = &bags->job;
+    const int64_t before = bags->kept.count;
+    NEO__TRY(neo__bags_dense_rows(bags, dense, marks, 1, fn));
+    NEO__TRY(neo__bags_slots(bags, fn, before, 0));
+    const int64_t at = neo__bags_slot_at(bags, before),
+                  end = neo__bags_slot_at(bags, bags->kept.count);
+    NEO__TRY(neo__data_zero(bags->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof(float)));
+    return bags->ctx->on->bags_update(bags->ctx->on, job);
+}
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-finite
 

@@ -92,6 +92,8 @@ typedef struct neo_cuda_stats {
     uint64_t launches; /* of kernels and library calls, one by one: not in recorded steps */
     uint64_t waits;    /* of the host for the device, at the end of recorded steps too */
     uint64_t own_products; /* without `exact`: for which cuBLASLt had no algorithm */
+    uint64_t sent, fetched; /* bytes of calls from host memory to the device's, and back, but what
+                               ranks exchange, and answers of recorded steps that can wait */
 } neo_cuda_stats;
 NEO_API neo_cuda_stats neo_cuda_get_stats(const neo_device *device);
 
@@ -438,6 +440,7 @@ static neo_status neo__cuda_reserve(neo__cuda *d, size_t bytes) {
 /* The first `bytes` of the call's result, in d->answer on return. */
 static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
+    d->stats.fetched += bytes;
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->answer, from, bytes, cudaMemcpyDeviceToHost, d->stream));
     return neo__cuda_synchronize(d);
 }
@@ -501,6 +504,7 @@ static neo_status neo__cuda_copy(neo__cuda *gpu, void *to, neo_place to_place, c
                                  neo_place from_place, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     const int to_host = to_place == NEO_HOST, from_host = from_place == NEO_HOST;
+    if (to_host != from_host) *(to_host ? &gpu->stats.fetched : &gpu->stats.sent) += bytes;
     if (from_host && !to_host) {
         int sent = 0;
         NEO__TRY(neo__cuda_send(gpu, to, from, bytes, &sent));
@@ -5299,25 +5303,98 @@ NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
         }
     }
 }
-/* NEO_POOL_NONE: 16 lanes an id. */
-NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job job) {
-    if (neo__bags_refused(job)) return;
+/* NEO_POOL_NONE. The table of the id that is k-th of the batch. */
+NEO__GPU int neo__bags_table_of_id(const neo__bags_job &job, int64_t k) {
     const int64_t *offsets = job.batch.offsets;
     const neo__job_feature *features = job.told.features;
-    const int64_t first = offsets[0],
-                  count = NEO__MIN(offsets[job.batch.bags] - first, job.tensor.out_rows);
-    NEO__CUDA_EACH(i, count, 16) {
-        const int64_t f = neo__cuda_last((int64_t)0, (int64_t)job.fixed.feature_count, first + i,
-                                         [=](int64_t q) { return offsets[features[q].first_bag]; });
-        const neo__job_table &t = job.fixed.tables[features[f].table];
+    const int64_t f = neo__cuda_last((int64_t)0, (int64_t)job.fixed.feature_count, offsets[0] + k,
+                                     [=](int64_t q) { return offsets[features[q].first_bag]; });
+    return (int)features[f].table;
+}
+/* 16 lanes an id, a column each. */
+NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job job) {
+    if (neo__bags_refused(job)) return;
+    const int64_t first = job.batch.offsets[0], ids = job.batch.offsets[job.batch.bags] - first,
+                  stride = job.told.features[0].out_stride;
+    NEO__CUDA_EACH(i, NEO__MIN(ids, job.tensor.out_rows), 16) {
+        const neo__job_table &t = job.fixed.tables[neo__bags_table_of_id(job, i)];
         const int64_t row = neo__bags_row(job, t.rows, first + i);
-        float *to = job.tensor.out + i * features[f].out_stride;
+        float *to = job.tensor.out + i * stride;
         for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
             const float x = row < 0 ? 0.0f : neo__bags_element(t.store, row, col);
             const bool weighs = row >= 0 && job.batch.weights;
             to[col] = weighs ? __fmul_rn(neo__bags_weight_of(job, first + i), x) : x;
         }
     }
+}
+/* 16 lanes NEO__BAGS_AHEAD ids, whose rows of T are on their way before the first is stored; a lane
+   finds the row of an id, for all. Tables of other dtypes are another launch's. */
+template <neo_dtype T> NEO__BAGS_KERNEL neo__bags_copy_fours_kernel(const neo__bags_job job) {
+    enum { AHEAD = NEO__BAGS_AHEAD };
+    if (neo__bags_refused(job)) return;
+    const unsigned mask = neo__mask_warp();
+    const int lane = threadIdx.x % 16;
+    const int64_t first = job.batch.offsets[0], ids = job.batch.offsets[job.batch.bags] - first,
+                  count = NEO__MIN(ids, job.tensor.out_rows),
+                  stride = job.told.features[0].out_stride, dim = job.fixed.max_dim;
+    NEO__CUDA_EACH(tile, (count + AHEAD - 1) / AHEAD, 16) {
+        const int64_t i = tile * AHEAD + lane;
+        const char *own = NULL;
+        float weight = 1.0f, scale = 0.0f, bias = 0.0f;
+        bool mine = false;
+        if (lane < AHEAD && i < count) {
+            const neo__job_table &t = job.fixed.tables[neo__bags_table_of_id(job, i)];
+            const int64_t row = neo__bags_row(job, t.rows, first + i);
+            mine = t.store.dtype == T;
+            if (row >= 0) own = t.store.data + row * t.store.row_bytes;
+            if (row >= 0 && job.batch.weights) weight = neo__bags_weight_of(job, first + i);
+            if (T == NEO_I8 && mine && row >= 0)
+                scale = t.store.scale[2 * row], bias = t.store.scale[2 * row + 1];
+        }
+        const unsigned shift = threadIdx.x % 32 - lane, all = __ballot_sync(mask, mine) >> shift,
+                       there = __ballot_sync(mask, mine && own) >> shift;
+        const char *from[AHEAD];
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+            from[a] = (const char *)__shfl_sync(mask, (unsigned long long)(uintptr_t)own, a, 16);
+        for (int64_t col = 4 * lane; col - 4 * lane < dim; col += 64) {
+            neo__bags_raw x[AHEAD];
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                if (col < dim && there >> a & 1u)
+                    neo__bags_fetch<T>(x[a], from[a] + col * neo__bags_bytes(T));
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+                const float w = __shfl_sync(mask, weight, a, 16);
+                float u = 0.0f, v = 0.0f;
+                neo__floats<4> s = {};
+                if (T == NEO_I8)
+                    u = __shfl_sync(mask, scale, a, 16), v = __shfl_sync(mask, bias, a, 16);
+                if (col >= dim || !(all >> a & 1u)) continue;
+                if (there >> a & 1u) s = neo__bags_four<T>(x[a], u, v);
+                if (job.batch.weights)
+                    NEO__UNROLL for (int c = 0; c < 4; c++) s.v[c] = __fmul_rn(w, s.v[c]);
+                neo__bags_put(job.tensor.out + (tile * AHEAD + a) * stride + col, s);
+            }
+        }
+    }
+}
+/* By fours where all tables can be read so. */
+static neo_status neo__bags_copy(neo__cuda *gpu, const neo__bags_job *job) {
+    const int64_t tiles = (job->batch.most_ids + NEO__BAGS_AHEAD - 1) / NEO__BAGS_AHEAD;
+    unsigned has = 0;
+    int fours = 1;
+    for (int t = 0; t < job->fixed.table_count; t++) {
+        fours &= neo__bags_lanes(job->fixed.host_tables[t], job->tensor.aligned) != 0;
+        has |= 1u << job->fixed.host_tables[t].store.dtype;
+    }
+    if (!fours)
+        return neo__cuda_run(gpu, "bags: copy", neo__bags_copy_kernel, job->batch.most_ids, 16,
+                             *job);
+    const auto one = [&](neo_dtype dtype, auto kernel) {
+        return neo__cuda_run(gpu, "bags: copy", kernel, has >> dtype & 1u ? tiles : 0, 16, *job);
+    };
+    NEO__TRY(one(NEO_F32, neo__bags_copy_fours_kernel<NEO_F32>));
+    NEO__TRY(one(NEO_F16, neo__bags_copy_fours_kernel<NEO_F16>));
+    NEO__TRY(one(NEO_BF16, neo__bags_copy_fours_kernel<NEO_BF16>));
+    return one(NEO_I8, neo__bags_copy_fours_kernel<NEO_I8>);
 }
 /* Blocks of a kernel in which `lanes` share `run` bags: the features are the grid's second
    dimension. */
@@ -5355,8 +5432,7 @@ static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *job, un
 static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j) {
     unsigned lanes[NEO_DTYPE_COUNT] = {0}, any = 0;
     if (j->batch.bags == 0) return NEO_OK;
-    if (j->fixed.none)
-        return neo__cuda_run(gpu, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
+    if (j->fixed.none) return neo__bags_copy(gpu, j);
     for (int f = 0; f < j->fixed.feature_count; f++) {
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
         const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
@@ -5704,7 +5780,7 @@ template <class K, int W>
 NEO__GPU neo__floats<W> neo__bags_row_sum(const neo__bags_job &job, const neo__job_table &t,
                                           const neo__bags_run &run, uint32_t end, int64_t col) {
     const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 1u;
-    float *to = job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim + col;
+    float *to = job.kept.sums + (int64_t)(at >> 1) * job.kept.unit + col;
     neo__floats<W> old = {}, s = {};
     if (job.add || !(at & 1)) old = neo__cuda_load<W>(to);
     if (job.add) s = old;
@@ -5777,7 +5853,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
 NEO__EVERYWHERE NEO__INLINE int neo__bags_fours(const neo__bags_job &job, const neo__job_table &t,
                                                 const neo__job_rule &o) {
     if (t.store.dim > NEO__BAGS_MOST_DIM) return 0;
-    if (job.keep) return job.fixed.max_dim % 4 ? 0 : neo__bags_lanes(t, job.tensor.aligned);
+    if (job.keep) return job.kept.unit % 4 ? 0 : neo__bags_lanes(t, job.tensor.aligned);
     if (t.cut || (t.store.dtype != NEO_F32 && !o.nearest && (t.store.first | t.store.stride) % 4))
         return 0;
     return neo__bags_lanes(t, job.tensor.aligned);
@@ -6219,7 +6295,7 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
         const int updater = neo__bags_updater(*j, t, rule);
         has[updater / NEO__BAGS_PLAIN(0)] |= updater ? (unsigned)updater % NEO__BAGS_PLAIN(0) : 1u;
     }
-    if (records > NEO__JOB_LONG && !j->add) {
+    if (records > NEO__JOB_LONG && !j->add && j->sorted.max_parts) {
         NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
         NEO__TRY(neo__cuda_run(gpu, "bags: long runs", neo__bags_parts_kernel<K>, records, 1, *j));
         const int64_t parts = NEO__MIN(j->sorted.max_parts, records / NEO__JOB_PART);
@@ -6286,6 +6362,42 @@ static __global__ void __launch_bounds__(32, 8) neo__bags_cut_kernel(const neo__
                                spare, dim);
         __syncwarp(mask);
     }
+}
+/* How many kept rows each table has, and each row's number among them; the records are their keys,
+   sorted. */
+template <class K> NEO__CUDA_KERNEL neo__bags_cut_rows_kernel(const neo__bags_job job) {
+    const K *keys = (const K *)job.sorted.keys[1];
+    const neo__job_table *tables = job.fixed.tables;
+    const int64_t records = job.sorted.records, count = job.fixed.table_count;
+    const auto below = [keys, records](int64_t key) {
+        return 1 + neo__cuda_last((int64_t)-1, records, key - 1,
+                                  [keys](int64_t i) { return (int64_t)keys[i]; });
+    };
+    NEO__CUDA_EACH(t, count, 1)
+        job.cut.tables[t].cut.rows =
+            below(t + 1 < count ? tables[t + 1].first_key : job.fixed.key_count) -
+            below(tables[t].first_key);
+    NEO__CUDA_EACH(i, records, 1) {
+        const neo__job_table &t = tables[neo__bags_table_of_key(job, (int64_t)keys[i])];
+        job.cut.row[job.sorted.values[1][i]] = (uint32_t)(i - below(t.first_key));
+    }
+}
+static neo_status neo__cuda_bags_cut_rows(neo__cuda *d, const neo__bags_job *job) {
+    return neo__cuda_run(d, "bags: cut rows", NEO__BAGS_KEYED(job, neo__bags_cut_rows_kernel),
+                         NEO__MAX(job->sorted.records, (int64_t)job->fixed.table_count), 1, *job);
+}
+NEO__CUDA_KERNEL neo__cut_add_kernel(float *total, const float *blocks, int64_t count,
+                                     int64_t each, int first) {
+    NEO__CUDA_EACH(i, count, 1) {
+        float sum = first ? 0.0f : total[i];
+        for (int64_t k = 0; k < each; k++) sum = __fadd_rn(sum, blocks[i * each + k]);
+        total[i] = sum;
+    }
+}
+static neo_status neo__cuda_cut_add(neo__cuda *d, float *total, const float *blocks, int64_t count,
+                                    int64_t each, int first) {
+    return neo__cuda_run(d, "bags: sums of cut rows", neo__cut_add_kernel, count, 1, total, blocks,
+                         count, each, first);
 }
 static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *job) {
     if (job->kept.count == 0) return NEO_OK;
@@ -6360,6 +6472,41 @@ static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j
     NEO__TRY(neo__cuda_fill(d, job->kept.hash_key, 0,
                            (size_t)(job->kept.hash_mask + 1) * sizeof *job->kept.hash_key));
     return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, job->kept.count, 1, *job);
+}
+
+/* ---- dense gradients ---- */
+/* The place of a row, in units of the floats between two. */
+NEO__GPU uint32_t neo__bags_dense_at(const neo__bags_job &job, int64_t key, int64_t unit) {
+    const neo__job_table &t = job.fixed.tables[neo__bags_table_of_key(job, key)];
+    return (uint32_t)((t.first_float + (key - t.first_key) * t.store.dim) / unit);
+}
+template <class K>
+NEO__CUDA_KERNEL neo__bags_dense_slots_kernel(const neo__bags_job job, unsigned char *marks) {
+    NEO__CUDA_EACH(i, job.sorted.records, 1) {
+        if (!neo__bags_starts<K>(job, i)) continue;
+        const int64_t key = (int64_t)neo__bags_key<K>(job, i);
+        job.kept.keep_at[i] = neo__bags_dense_at(job, key, job.kept.unit) << 1 | 1u;
+        marks[key] = 1;
+    }
+}
+template <class K>
+NEO__CUDA_KERNEL neo__bags_dense_records_kernel(const neo__bags_job job,
+                                                const unsigned char *marks) {
+    NEO__CUDA_EACH(i, job.sorted.records, 1) {
+        ((K *)job.sorted.keys[1])[i] = (K)(marks[i] ? i : job.fixed.key_count);
+        job.sorted.values[1][i] = neo__bags_dense_at(job, i, job.sorted.grad_unit);
+    }
+}
+static neo_status neo__cuda_bags_dense_slots(neo__cuda *d, const neo__bags_job *job,
+                                             unsigned char *marks) {
+    return neo__cuda_run(d, "bags: places", NEO__BAGS_KEYED(job, neo__bags_dense_slots_kernel),
+                         job->sorted.records, 1, *job, marks);
+}
+static neo_status neo__cuda_bags_dense_records(neo__cuda *d, const neo__bags_job *job,
+                                               const unsigned char *marks) {
+    return neo__cuda_run(d, "bags: marked rows",
+                         NEO__BAGS_KEYED(job, neo__bags_dense_records_kernel),
+                         job->sorted.records, 1, *job, marks);
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
@@ -6841,6 +6988,8 @@ static void neo__cuda_table(neo_device *device) {
     NEO__OWN(bags_sort_rows), NEO__OWN(bags_update), NEO__OWN(bags_step_kept), NEO__OWN(bags_cut);
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
     NEO__OWN(bags_squares), NEO__OWN(bags_rows), NEO__OWN(bags_lines);
+    NEO__OWN(bags_dense_slots), NEO__OWN(bags_dense_records), NEO__OWN(bags_cut_rows);
+    NEO__OWN(cut_add);
 #undef NEO__OWN
     device->bytes = (uint32_t)sizeof *device, device->version = NEO__DEVICE_VERSION;
     device->users = 1, device->destroy = neo__cuda_destroy;

@@ -209,9 +209,9 @@ extern "C" {
             with neo_plan_desc.device_ids: then batches are in the device's memory
             (neo_jagged.place), the host waits for their check, and for how many ids go where, and
             sees nothing else of them; the bits are the same, a group of devices is taken more, and
-            a prefetch waits for what the device was called to do before. Rows of NEO_POOL_NONE or
-            with weight_grad, and sums over data-parallel tables and over rows that are cut, go
-            through the host.
+            a prefetch waits for what the device was called to do before. Through the host go rows
+            of NEO_POOL_NONE or with weight_grad, beside these also gradients of data-parallel
+            tables and sums over rows that are cut.
    Memory   neo_shard_bytes (>>plan in neo_plan.h). */
 NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
                                                       neo_shard **shard);
@@ -915,6 +915,7 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     if (!shard) return;
     neo__live_end(shard->ctx, &shard->live);
     if (shard->lends) neo__comm_bequeath(shard->rows, shard->work, shard->work_bytes);
+    if (shard->sums != shard->every && shard->sums != shard->moves) neo_comm_destroy(shard->sums);
     if (shard->moves != shard->rows) neo_comm_destroy(shard->moves);
     if (shard->every != shard->rows) neo_comm_destroy(shard->every);
     neo_comm_destroy(shard->peers);
@@ -967,6 +968,7 @@ static neo_status neo__shard_make_bags(neo_shard *shard) {
     for (int i = 0; i < 2 && status == NEO_OK; i++)
         if (d[i].table_count) status = neo_bags_create(shard->ctx, &d[i], bags[i]);
     neo__arena_free(&arena);
+    if (shard->bags && shard->pooled.on_device) neo__bags_cut_there(shard->bags);
     return status;
 }
 /* Gradients of a group that is merged add to one subtree of the leaf tree. */
@@ -1130,6 +1132,9 @@ static neo_status neo__shard_split(neo_shard *shard, neo_comm *comm, neo_comm *d
         NEO__TRY(split(from, shard->rank, rank, &shard->peers));
     }
     if (shard->pooled.on_device) NEO__TRY(split(from, shard->group, rank, &shard->moves));
+    shard->sums = shard->map->groups > 1 ? shard->every : shard->moves;
+    if (shard->map->groups > 1 && shard->pooled.on_device && shard->replicas)
+        NEO__TRY(split(from, 0, rank, &shard->sums));
     if (shard->map->device_ids) NEO__TRY(split(from, 0, rank, &shard->id_moves));
     if (!shard->map->mid_count) return NEO_OK;
     NEO__TRY(split(from, shard->group * nodes + shard->rank / per_node, rank, &shard->node));
@@ -1824,9 +1829,9 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
     if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
-    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves,
-                          s->node, s->cross, s->every, s->peers};
-    for (int i = 0; i < 8; i++) neo_comm_abort(groups[i], kept.text);
+    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves, s->node,
+                          s->cross, s->every, s->peers, s->sums};
+    for (int i = 0; i < 9; i++) neo_comm_abort(groups[i], kept.text);
     return neo__error_restore(&kept);
 }
 /* Bring a batch as far as `stage`. */
@@ -1854,13 +1859,14 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
        ids        reader -> exchange -> batch of this rank's parts (neo_bags takes it to the
                   device); with device_ids they stay there: see neo__shard_place_there
-       copies     of data-parallel tables: sums over leaves -> dense -> all-reduce -> neo_bags
    and with NEO_POOL_NONE or gradients of weights
        forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
        backward   the caller's dout -> shown -> exchange -> local -> there -> neo_bags
+       copies     of data-parallel tables: sums over leaves, row by row -> dense -> all-reduce ->
+                  neo_bags; such tables should be small
+       cut        sums of columns: neo_bags -> exchange -> neo_bags
 
-   `there` is device memory, the rest host memory; what a step needs is there from the start. A
-   table of gradients of a data-parallel table comes row by row: such tables should be small.
+   `there` is device memory, the rest host memory; what a step needs is there from the start.
    ------------------------------------------------------------------------ */
 /* Room for so many floats on the device. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
@@ -2599,7 +2605,9 @@ static void neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
 
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
    subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
-   then steps the touched rows alike.
+   then steps the touched rows alike. A device merges a subtree's gradients where they lie in dense,
+   sums there, and steps from dense_sum; what it keeps is out of the way. Without one, and through
+   the host, they are merged as kept gradients, and what is kept is parked meanwhile.
    ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
@@ -2646,14 +2654,21 @@ static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64
     return NEO_OK;
 }
 /* Their part of the batch, and rows for their neo_bags; back: with gradients in them. */
-static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
-                                         neo_jagged *j, neo_tensor *rows) {
-    const int64_t width = s->copies.width, dim = s->per_id.dim;
-    NEO__TRY(neo__shard_copies_batch(s, begin, end, j));
-    *rows = neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
-    if (!s->map->none) return NEO_OK;
-    NEO__TRY(neo__shard_none_copies(s, j, begin, back));
-    *rows = neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j), dim);
+static neo_status neo__shard_copies_rows(neo_shard *shard, int64_t begin, int64_t end, int back,
+                                         neo_jagged *jagged, neo_tensor *rows) {
+    neo__shard_copies *copies = &shard->copies;
+    const int64_t width = copies->width, dim = shard->per_id.dim;
+    const int all = begin == 0 && end == shard->now->batch.batch;
+    const int have = back && all && copies->whole;
+    copies->whole = 0;
+    if (have) *jagged = copies->all;
+    else NEO__TRY(neo__shard_copies_batch(shard, begin, end, jagged));
+    copies->whole = all;
+    copies->all = *jagged;
+    *rows = neo__shard_matrix(shard, shard->pooled.copies + begin * width, jagged->batch, width);
+    if (!shard->map->none) return NEO_OK;
+    NEO__TRY(neo__shard_none_copies(shard, jagged, begin, back));
+    *rows = neo_tensor_2d(shard->per_id.copies.data, NEO_F32, neo_jagged_id_count(jagged), dim);
     return NEO_OK;
 }
 static neo_status neo__shard_copies_forward(neo_shard *s) {
@@ -2675,9 +2690,9 @@ static neo_status neo__shard_copies_empty(neo_shard *shard, float *dense, unsign
     }
     return neo_bags_clear(shard->replicas);
 }
-/* Dense gradients of one subtree of leaves, and which rows it touched. */
-static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *leaves,
-                                          float *dense) {
+/* Dense gradients of one subtree of leaves, and which rows it touched, or (first) it alone. */
+static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *leaves, float *dense,
+                                          int first) {
     neo_jagged j;
     neo_tensor rows;
     const neo__shard_batch *b = shard->now;
@@ -2686,6 +2701,10 @@ static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *le
     int64_t begin = neo_leaf_begin(b->all, shards, leaves->first) - mine;
     int64_t end = neo_leaf_begin(b->all, shards, leaves->first + leaves->count) - mine;
     NEO__TRY(neo__shard_copies_rows(shard, begin, end, 1, &j, &rows));
+    if (shard->pooled.on_device)
+        return neo__bags_dense_sum(shard->replicas, &j, rows, leaves, dense,
+                                   shard->copies.touched, first);
+    if (first) neo__shard_fill(shard->copies.touched, 0, (size_t)shard->copies.rows);
     NEO__TRY(neo__shard_take_there(shard, rows, 0, &rows));
     NEO__TRY(neo_bags_accumulate(shard->replicas, &j, rows, leaves));
     neo__shard_fill(dense, 0, (size_t)shard->copies.floats * sizeof *dense);
@@ -2694,6 +2713,7 @@ static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *le
 /* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
 static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *touched) {
     float *sum = shard->copies.dense_sum;
+    if (shard->pooled.on_device) return neo__bags_dense_keep(shard->replicas, sum, touched);
     for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
         neo_tensor w = neo__bags_tensor(shard->replicas, t, 0);
         int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
@@ -2711,15 +2731,9 @@ static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *
     return NEO_OK;
 }
 NEO__HOT_END
-/* Start the sums of their gradients over all ranks. */
-static neo_status neo__shard_copies_backward(neo_shard *shard) {
-    neo_leaves subtree[NEO_MAX_SUBTREES];
+/* The beginning of each of them in dense and in touched. */
+static void neo__shard_copies_place(neo_shard *shard) {
     int64_t floats = 0, rows = 0;
-    const void *pieces[NEO_MAX_SUBTREES];
-    neo_ticket ignored;
-    int count = neo_comm_subtrees(shard->every, neo__shard_place(shard), shard->now->all, subtree);
-    int parks = shard->kept.batches > 0;
-    neo__shard_fill(shard->copies.touched, 0, (size_t)shard->copies.rows);
     for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
         neo_tensor w = neo__bags_tensor(shard->replicas, t, 0);
         shard->copies.at[2 * t] = floats;
@@ -2727,19 +2741,29 @@ static neo_status neo__shard_copies_backward(neo_shard *shard) {
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
+}
+/* Start the sums of their gradients over all ranks. */
+static neo_status neo__shard_copies_backward(neo_shard *shard) {
+    neo_leaves subtree[NEO_MAX_SUBTREES];
+    const void *pieces[NEO_MAX_SUBTREES];
+    neo_ticket ignored;
+    int count = neo_comm_subtrees(shard->every, neo__shard_place(shard), shard->now->all, subtree);
+    const int parks = shard->kept.batches > 0 && !shard->pooled.on_device;
+    if (!shard->pooled.on_device) neo__shard_copies_place(shard);
     if (parks) { /* what is kept waits in dense_sum: neo_bags uses its room next */
         neo__shard_fill(shard->copies.parked, 0, (size_t)shard->copies.marks);
         NEO__TRY(neo__shard_copies_empty(shard, shard->copies.dense_sum, shard->copies.parked));
     }
     for (int i = 0; i < count; i++) {
         float *dense = shard->copies.dense + i * shard->copies.floats;
-        NEO__TRY(neo__shard_copies_grads(shard, &subtree[i], dense));
+        NEO__TRY(neo__shard_copies_grads(shard, &subtree[i], dense, i == 0));
         pieces[i] = dense;
     }
     if (parks) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.parked));
-    NEO__TRY(neo_comm_all_reduce_leaves(shard->every, pieces, shard->copies.dense_sum,
+    if (shard->sums != shard->moves) NEO__TRY(neo__shard_alone(shard));
+    NEO__TRY(neo_comm_all_reduce_leaves(shard->sums, pieces, shard->copies.dense_sum,
                                         shard->copies.floats, NEO_F32, &ignored));
-    return neo_comm_all_reduce(shard->every, NEO_REDUCE_MAX, shard->copies.touched,
+    return neo_comm_all_reduce(shard->sums, NEO_REDUCE_MAX, shard->copies.touched,
                                shard->copies.touched, shard->copies.rows, NEO_U8, &shard->ticket);
 }
 
@@ -2748,8 +2772,8 @@ static neo_status neo__shard_copies_backward(neo_shard *shard) {
 
    Tables cut by columns whose step needs sums over whole rows. A message from one rank to another
    has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
-   order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
-   they have no such part.
+   order of part: [sums][rows][blocks]; from device to device where pooled rows are there. All ranks
+   take part in every round, with nothing to say if they have no such part.
    ------------------------------------------------------------------------ */
 typedef struct neo__shard_talk {
     neo_shard *s;
@@ -2776,9 +2800,14 @@ static int neo__shard_shares_rows(const neo__shard_map *m, const neo__shard_part
     while (i < part->end_slice && m->cuts[i].rank != rank) i++;
     return i < part->end_slice;
 }
+/* The place of block sums: that of pooled rows. */
+static neo_place neo__shard_cut_place(const neo_shard *s) {
+    return s->pooled.on_device ? NEO_DEVICE : NEO_HOST;
+}
 /* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
-static void neo__shard_cut_pack(const neo__shard_talk *talk, float *to) {
+static neo_status neo__shard_cut_pack(const neo__shard_talk *talk, float *to) {
     const neo__shard_map *map = talk->s->map;
+    const neo_place place = neo__shard_cut_place(talk->s);
     for (int r = 0; r < map->ranks; r++) {
         talk->out[r] = talk->in[r] = 0;
         if (r == talk->s->rank) continue;
@@ -2788,12 +2817,14 @@ static void neo__shard_cut_pack(const neo__shard_talk *talk, float *to) {
             if (!neo__shard_shares_rows(map, mine, r)) continue;
             talk->out[r] += floats;
             if (!to) continue;
-            neo__shard_copy(to, talk->cuts[i].blocks, (size_t)floats * sizeof *to);
+            NEO__TRY(
+                neo__shard_move_floats(talk->s, talk->cuts[i].blocks, place, to, place, floats));
             to += floats;
         }
         for (int64_t p = map->part_begin[r]; p < map->part_begin[r + 1]; p++)
             talk->in[r] += neo__shard_cut_said(talk, &map->parts[p]);
     }
+    return NEO_OK;
 }
 /* The blocks of a slice: this rank's own, or where they are in what has come. */
 static const float *neo__shard_cut_find(const neo__shard_talk *k, const neo__shard_part *slice) {
@@ -2807,35 +2838,41 @@ static const float *neo__shard_cut_find(const neo__shard_talk *k, const neo__sha
     return at;
 }
 NEO__HOT_BEGIN
-/* totals += the blocks of one slice, in order. */
-static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int64_t n) {
+/* totals += the blocks of one slice, in order; first: they were 0. */
+static neo_status neo__shard_cut_add(const neo_shard *shard, const neo_cut_sums *cut,
+                                     const float *blocks, int64_t n, int first) {
+    if (shard->pooled.on_device)
+        return neo__device_cut_add(shard->ctx, cut->total, blocks, cut->sums * cut->rows, n, first);
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < cut->sums * cut->rows; i++) {
-        float sum = cut->total[i];
+        float sum = first ? 0.0f : cut->total[i];
         for (int64_t k = 0; k < n; k++) sum += blocks[i * n + k];
         cut->total[i] = sum;
     }
     neo__fp_leave(fp);
+    return NEO_OK;
 }
 NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *shard, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *map = shard->map;
     const neo__shard_talk talk = {shard, cuts, count, shard->exchange.counts,
                                   shard->exchange.counts + map->ranks};
+    const int there = shard->pooled.on_device;
     int64_t out_floats = 0, in_floats = 0;
-    neo__shard_cut_pack(&talk, NULL);
+    NEO__TRY(neo__shard_cut_pack(&talk, NULL));
     for (int r = 0; r < map->ranks; r++) out_floats += talk.out[r], in_floats += talk.in[r];
-    NEO__TRY(neo__shard_reserve(shard, &shard->cutting.out, out_floats, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(shard, &shard->cutting.in, in_floats, sizeof(float)));
-    neo__shard_cut_pack(&talk, (float *)shard->cutting.out.data);
-    NEO__TRY(neo_comm_all_to_allv(shard->rows, shard->cutting.out.data, talk.out,
+    NEO__TRY(neo__shard_grow(shard, &shard->cutting.out, (size_t)out_floats * sizeof(float),
+                             there));
+    NEO__TRY(neo__shard_grow(shard, &shard->cutting.in, (size_t)in_floats * sizeof(float), there));
+    NEO__TRY(neo__shard_cut_pack(&talk, (float *)shard->cutting.out.data));
+    NEO__TRY(neo_comm_all_to_allv(shard->moves, shard->cutting.out.data, talk.out,
                                   shard->cutting.in.data, talk.in, NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
         const neo__shard_part *mine = neo__shard_cut_part(&talk, i);
-        neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
         for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
-            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&talk, &map->cuts[c]),
-                               neo__plan_blocks(map->cuts[c].cols));
+            NEO__TRY(neo__shard_cut_add(shard, &cuts[i], neo__shard_cut_find(&talk, &map->cuts[c]),
+                                        neo__plan_blocks(map->cuts[c].cols),
+                                        c == mine->first_slice));
     }
     return NEO_OK;
 }
@@ -3038,7 +3075,7 @@ static neo_status neo__shard_come(neo_shard *shard) {
     if (shard->came) return NEO_OK;
     shard->came = 1;
     NEO__TRY(neo_comm_wait(shard->moves, shard->move_ticket));
-    if (shard->replicas) NEO__TRY(neo_comm_wait(shard->every, shard->ticket));
+    if (shard->replicas) NEO__TRY(neo_comm_wait(shard->sums, shard->ticket));
     if (shard->map->none) neo__shard_none_code(shard, 1);
     if (shard->map->skips)
         neo__shard_close_all(shard, 1, 0,
@@ -3221,7 +3258,9 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
         neo__bags_set_clocks(shard->bags, shard->steps, shard->key_steps);
     if (shard->replicas) neo_bags_set_steps(shard->replicas, shard->steps);
     if (shard->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(shard));
-    if (shard->replicas && batch) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
+    const int at_once = batch && shard->pooled.on_device;
+    if (shard->replicas && batch && !at_once)
+        NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
     if (shard->bags && batch && shard->map->sync < 0) {
         NEO__TRY(neo__shard_merge_keep(shard, shard->merging.touched));
         NEO__TRY(neo_bags_step(shard->bags, lr));
@@ -3233,7 +3272,10 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     } else if (shard->bags) {
         NEO__TRY(neo_bags_step(shard->bags, lr));
     }
-    if (shard->replicas) NEO__TRY(neo_bags_step(shard->replicas, lr));
+    if (shard->replicas && at_once)
+        NEO__TRY(neo__bags_dense_step(shard->replicas, shard->copies.dense_sum,
+                                      shard->copies.touched, lr));
+    else if (shard->replicas) NEO__TRY(neo_bags_step(shard->replicas, lr));
     neo__device_counts(shard->ctx, &shard->steps);
     shard->steps++;
     shard->key_steps++;
@@ -3470,9 +3512,9 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights) {
    >>impl-shard-keep
 
    Gradients that are kept are in the slots of this rank's neo_bags: of its parts, and of its copies
-   of data-parallel tables, which every rank has alike once the sums over all ranks are there. The
-   neo_bags of copies also merges each subtree of leaves of a batch, before that sum: meanwhile what
-   it keeps is parked in dense_sum.
+   of data-parallel tables, which every rank has alike once the sums over all ranks are there. In
+   host memory the neo_bags of copies also merges each subtree of leaves of a batch, before that
+   sum: meanwhile what it keeps is parked in dense_sum.
 
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
@@ -3671,6 +3713,8 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
         neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->moves));
     if (shard->every != shard->rows)
         neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->every));
+    if (shard->sums != shard->every && shard->sums != shard->moves)
+        neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->sums));
     if (shard->peers) st.peers = neo_comm_get_stats(shard->peers);
     if (shard->node) {
         st.node = neo_comm_get_stats(shard->node);
@@ -3702,9 +3746,9 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
     s->ids_given = s->ids_full = 0;
     s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
-    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves,
-                          s->node, s->cross, s->every, s->peers};
-    for (int i = 0; i < 8; i++)
+    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves, s->node,
+                          s->cross, s->every, s->peers, s->sums};
+    for (int i = 0; i < 9; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
 

@@ -2146,10 +2146,12 @@ typedef struct neo__shard_copies {
     int64_t features, width, ids, rows, floats, most_rows, subtrees, marks;
     int64_t *offsets;
     int64_t *at; /* [tables][2]: a table's first number in dense, first row in touched */
-    float *dense, *dense_sum;
+    float *dense, *dense_sum; /* with touched they are where pooled rows are */
     unsigned char *touched, *parked;
     int64_t *row;
     neo__buffer ids_of[2]; /* of a batch: ids, weights */
+    neo_jagged all;        /* whole: these, of all samples of the running batch */
+    int whole;
 } neo__shard_copies;
 
 /* Gradients of replicas that meet merged: see >>impl-shard-merge. */
@@ -2216,6 +2218,7 @@ struct neo_shard {
     neo_comm *id_moves;    /* of devices: lengths and ids that stay there; or NULL */
     neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
     neo_comm *every, *peers; /* all ranks, or `rows`; at this place in all groups, or NULL */
+    neo_comm *sums; /* as every, where pooled rows are: of data-parallel tables' gradients */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
     neo__shard_batch batches[2], *now; /* now: that of the running step */
@@ -2460,12 +2463,11 @@ static void neo__shard_size_bounce(neo_shard *shard) {
     neo__shard_bounce *bounce = &shard->bounce;
     const int64_t dim = shard->per_id.dim, copy_ids = shard->copies.ids;
     int64_t ids = 0;
-    if (!neo_ctx_device(map->ctx)) return;
+    if (!neo_ctx_device(map->ctx) || shard->pooled.on_device) return;
     for (int64_t i = 0; i < map->replica_count; i++) {
         const neo_table_desc *t = &map->tables[map->feature_table[map->replicas[i]]];
         bounce->there_floats = NEO__MAX(bounce->there_floats, t->rows * t->dim);
     }
-    if (shard->pooled.on_device) return;
     for (int32_t f = 0; f < map->feature_count; f++) ids += neo__shard_expect_own(shard, f);
     bounce->shown_floats = dim ? ids * dim : shard->share * map->feature_col[map->feature_count];
     bounce->grad_floats = map->weight_grad ? ids : 0;
@@ -2520,6 +2522,9 @@ static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, pooled->mid_coded_out, pooled->place * pooled->mid_bytes);
     NEO__CARVE(carve, pooled->mid_coded_in, shard->share * pooled->mids_bytes);
     NEO__CARVE(carve, pooled->copies, shard->share * shard->copies.width);
+    NEO__CARVE(carve, shard->copies.dense, shard->copies.subtrees * shard->copies.floats);
+    NEO__CARVE(carve, shard->copies.dense_sum, shard->copies.floats);
+    NEO__CARVE(carve, shard->copies.touched, shard->copies.rows);
     NEO__CARVE(carve, pooled->lengths, shard->map->mean_count * shard->share);
     NEO__CARVE(carve, pooled->block, pooled->blocks);
     NEO__CARVE(carve, pooled->part, pooled->parts);
@@ -2564,12 +2569,6 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
         neo__shard_layout_ids(shard, carve, b, shard->most);
         if (spread > 1) neo__shard_layout_ids(shard, carve, &shard->full[i], shard->reach);
     }
-    NEO__CARVE(carve, copies->at, 2 * copies->features);
-    NEO__CARVE(carve, copies->dense, copies->subtrees * copies->floats);
-    NEO__CARVE(carve, copies->dense_sum, copies->floats);
-    NEO__CARVE(carve, copies->touched, copies->rows);
-    NEO__CARVE(carve, copies->row, copies->most_rows);
-    NEO__CARVE(carve, copies->parked, copies->marks);
     NEO__CARVE(carve, shard->merging.dense, shard->merging.floats);
     NEO__CARVE(carve, shard->merging.sum, shard->merging.floats);
     NEO__CARVE(carve, shard->merging.touched, shard->merging.rows);
@@ -2584,6 +2583,9 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
         NEO__CARVE(carve, shard->pooled.host_lengths, map->mean_count * shard->share);
         return;
     }
+    NEO__CARVE(carve, copies->at, 2 * copies->features);
+    NEO__CARVE(carve, copies->row, copies->most_rows);
+    NEO__CARVE(carve, copies->parked, copies->marks);
     neo__shard_layout_pooled(shard, carve);
     shard->pooled.host_lengths = shard->pooled.lengths;
 }
@@ -2635,6 +2637,7 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
     NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
     memcpy(out, all, sizeof all);
     for (int i = 0; i < NEO__SHARD_ID_BUFFERS; i++) out[i].there = shard->map->device_ids;
+    for (int i = 0; i < 2; i++) out[NEO__SHARD_ID_BUFFERS + i].there = shard->pooled.on_device;
 }
 /* Stands for the exchange of sums over whole rows, where memory is measured. */
 static neo_status neo__shard_no_sums(void *user, const neo_cut_sums *cuts, int32_t count) {

@@ -17,11 +17,14 @@ static neo_status open_device(int rank, int local, void *user, neo_device **devi
 }
 /* Bags of 0 to 3 ids; a table of few rows; a table that two features share. */
 static const Set SMALL = {"small", 4, 5, 3, {64, 40, 5, 90}, {32, 16, 48, 7}, {0, 1, 2, 3, 1}, 0};
+static const Set MANY = {"many", 4, 5, 3, {640, 400, 50, 900}, {32, 16, 48, 8}, {0, 1, 2, 3, 1}, 0};
 
 static Case the;
 static int ranks, keeps, spoils, records, groups = 1; /* of replicas */
+static int is_quiet; /* of backward the host hears nothing: see quiet_backward */
 static uint64_t digest[8];
 static int64_t grows[8], sent[8]; /* sent: bytes of pooled rows, and the like, on the CPU */
+static int64_t summed[8];         /* bytes of sums over ranks, on devices */
 
 /* A tensor on the device, or in host memory: rows a little apart. */
 typedef struct Place {
@@ -45,6 +48,21 @@ static neo_status carry(neo_ctx *ctx, neo_tensor t, neo_tensor dense, int back) 
     if (back) NEO__TRY(neo_tensor_copy(ctx, there, dense));
     neo_tensor_free(ctx, &there);
     return NEO_OK;
+}
+/* What a device's calls since `before` had for the host, of gradients of data-parallel tables: that
+   of kept ones the number of new slots; what the host tells the device is small beside them. */
+static void expect_quiet(const neo_device *device, neo_cuda_stats before, int rank) {
+    const neo_cuda_stats now = neo_cuda_get_stats(device);
+    int64_t dense = 0;
+    if (is_quiet > 1) { /* cut by columns: new slots, and how many of each table */
+        EXPECT(now.waits - before.waits == 2);
+        EXPECT(now.fetched - before.fetched < 512 && now.sent - before.sent < 8192);
+        return;
+    }
+    for (int t = 1; t < the.set->tables; t += 2) dense += 4 * the.set->rows[t] * the.set->dims[t];
+    EXPECT(now.waits - before.waits <= (keeps ? 2 : 0));
+    EXPECT(now.fetched - before.fetched <= (keeps ? 2 * sizeof(uint32_t) : 0));
+    EXPECT((int64_t)(now.sent - before.sent) < dense / 8);
 }
 /* This rank's batch of a step; with device_ids in the device's memory, ids of one step as i32. */
 typedef struct Given {
@@ -102,11 +120,14 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank, cons
     TRY(neo_shard_forward(shard, &m.j, the.size[s], out.t));
     if (the.plan.pipeline && s + 1 < the.steps && rank % 2) /* not at one place on all ranks */
         TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
+    neo_cuda_stats heard = {0};
+    if (neo_ctx_device(ctx)) heard = neo_cuda_get_stats(neo_ctx_device(ctx));
     TRY(neo_shard_backward_begin(shard, dout.t));
     if (the.plan.pipeline && s + 1 < the.steps && !(rank % 2))
         TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
     if (the.plan.weight_grad) TRY(neo_shard_weight_grad(shard, (float *)grad.all.data));
     TRY(keeps ? neo_shard_accumulate_end(shard) : neo_shard_backward_end(shard, 0.05f));
+    if (is_quiet && neo_ctx_device(ctx) && s) expect_quiet(neo_ctx_device(ctx), heard, rank);
     if (keeps) TRY(neo_shard_step(shard, 0.05f));
     if (graph) TRY(neo_cuda_graph_end(graph));
     if (graph) TRY(neo_cuda_graph_wait(graph));
@@ -142,15 +163,21 @@ static size_t group_bytes(const neo_comm_desc *d, int size, int devices) {
     return neo_comm_workspace_bytes(d, size, NEO_BACKEND_THREADS) +
            (devices ? neo_comm_device_bytes(d, size, NEO_BACKEND_THREADS) : 0);
 }
-/* What rows have sent: the groups' counters. */
+/* What rows have sent: the groups' counters. Sums over ranks (of gradients of data-parallel tables)
+   go by halves in host memory, where they are small. */
 static int64_t all_sent(const neo_shard *shard) {
     const neo_shard_stats st = neo_shard_get_stats(shard);
     const neo_comm_stats *of[3] = {&st.rows, &st.node, &st.cross};
     int64_t bytes = 0;
     for (int i = 0; i < 3; i++)
         for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++)
-            bytes += of[i]->op[op].bytes[0] + of[i]->op[op].bytes[1];
+            if (op != NEO_COMM_ALL_REDUCE)
+                bytes += of[i]->op[op].bytes[0] + of[i]->op[op].bytes[1];
     return bytes;
+}
+static int64_t all_summed(const neo_shard *shard) {
+    const neo_comm_counter s = neo_shard_get_stats(shard).rows.op[NEO_COMM_ALL_REDUCE];
+    return s.bytes[0] + s.bytes[1];
 }
 static neo_status run(neo_comm *comm, void *user) {
     neo_plan *plan;
@@ -177,6 +204,8 @@ static neo_status run(neo_comm *comm, void *user) {
     if (!whole && stays_there(ctx)) tells += group_bytes(d, ranks / groups, 1);
     if (!whole && the.plan.device_ids && neo_ctx_device(ctx)) tells += group_bytes(d, ranks, 1);
     if (groups > 1) tells += group_bytes(d, ranks, 0) + group_bytes(d, groups, stays_there(ctx));
+    if (groups > 1 && stays_there(ctx) && inside_of_shard(shard).replicas)
+        tells += group_bytes(d, ranks, 1);
     if (inside_of_shard(shard).node)
         tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) +
                  group_bytes(d, NODES, neo_ctx_device(ctx) != NULL);
@@ -201,6 +230,7 @@ static neo_status run(neo_comm *comm, void *user) {
     if (neo_ctx_device(ctx) && sent[rank] >= 0 && stays_there(ctx))
         EXPECT(sent[rank] == all_sent(shard));
     if (!neo_ctx_device(ctx)) sent[rank] = all_sent(shard);
+    summed[rank] = all_summed(shard);
     EXPECT(!stays_there(ctx) ||
            neo_shard_get_stats(shard).forward.numbers == 0); /* the processor codes nothing */
     TRY(neo_state_create(ctx, &state));
@@ -358,6 +388,44 @@ static void device_ids(void) {
         spoils = records = 0;
         if (i > NEO_PLACEMENT_COUNT) CHECK(grows[0] > 0);
     }
+    neo_ctx_destroy(ctx);
+}
+/* A backward pass whose ids are on devices: neither rows nor gradients, of data-parallel tables
+   either, come to the host, which waits for none of its own operations. */
+static void quiet_backward(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    is_quiet = 1;
+    for (int i = 0; i < 4; i++) {
+        ranks = 2 + i % 3; /* 3: several subtrees of leaves */
+        case_begin(NEO_BAG_ROWWISE_ADAGRAD, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        case_tables(&the, &MANY, i == 2 ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD, 0,
+                    i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        the.steps = 3;
+        the.plan.device_ids = 1;
+        the.weighted = i == 3;
+        keeps = i == 1;
+        the.tables[1].dtype = i == 3 ? NEO_I8 : NEO_F32;
+        if (i == 3) the.plan.wire_forward = the.plan.wire_backward = NEO_WIRE_BF16;
+        for (int t = 0; t < MANY.tables; t++)
+            place(&the, t,
+                  t % 2 ? NEO_DATA_PARALLEL : t ? NEO_TABLE_WISE : NEO_ROW_WISE, ranks);
+        check_case(ctx, "a quiet backward");
+        int64_t bytes = 0, numbers = 0, rows = 0; /* by the formula of >>shard */
+        for (int r = 0; r < ranks; r++) bytes += summed[r];
+        for (int t = 1; t < MANY.tables; t += 2)
+            numbers += MANY.rows[t] * MANY.dims[t], rows += MANY.rows[t];
+        if (LEAVES % ranks == 0)
+            CHECK_INT(bytes, the.steps * 2 * (ranks - 1) * (4 * numbers + rows));
+    }
+    is_quiet = 2;
+    ranks = 2;
+    case_begin(NEO_BAG_ROWWISE_ADAGRAD, NEO_POOL_SUM);
+    case_tables(&the, &MANY, NEO_BAG_ROWWISE_ADAGRAD, 0, NEO_POOL_SUM);
+    the.steps = 3;
+    the.plan.device_ids = 1;
+    for (int t = 0; t < MANY.tables; t++) place(&the, t, NEO_COLUMN_WISE, ranks);
+    check_case(ctx, "a quiet backward of rows that are cut");
+    is_quiet = 0;
     neo_ctx_destroy(ctx);
 }
 /* What is wrong with a batch of one rank is known to all, and the next batch may come. */
@@ -974,6 +1042,7 @@ int main(void) {
     RUN(no_pooling);
     RUN(mixtures);
     RUN(device_ids);
+    RUN(quiet_backward);
     RUN(bad_device_ids);
     RUN(replicas);
 #if defined(EMULATED)

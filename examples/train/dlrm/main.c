@@ -113,11 +113,11 @@ static neo_status run_all(void *of_rank) {
     TRY(cli_catch_signals(&r->me));
     if (!r->stopped && (r->o->predict || (!r->tested && has_test))) TRY(evaluate_now(r));
     if (r->stopped) return end_stopped(r);
+    char text[DEVICE_TEXT];
+    device_text(neo_ctx_device(r->m.ctx), r->m.graph, text); /* the digest reads all rows */
     TRY(neo_state_digest_group(r->m.state, &group, &digest));
     TRY(print_keys(r));
     TRY(print_tier(r));
-    char text[DEVICE_TEXT];
-    device_text(neo_ctx_device(r->m.ctx), r->m.graph, text);
     if (!r->me.rank && text[0]) printf("%s", text);
     if (r->m.report && text[0]) TRY(neo_report_note(r->m.report, text));
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));

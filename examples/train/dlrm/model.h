@@ -66,6 +66,16 @@ typedef struct key_scores {
     float *worth[2];   /* what each adds to its score */
 } key_scores;
 
+/* Ids on their way to the device, where ranks exchange them: see bring_ids in towers.h. */
+typedef struct device_ids {
+    int on; /* 0: the tables take ids from the host */
+    int turn, ahead; /* of side: that of this batch; it is there already */
+    struct {
+        neo_jagged batch;
+        neo_tensor offsets, ids, weights;
+    } side[2];
+} device_ids;
+
 /* --checkpoint-bits: see served.h. */
 typedef struct served_table {
     char *codes; /* of this rank's rows */
@@ -98,6 +108,7 @@ typedef struct model {
     neo_tier *tier; /* below the rows of tables, or NULL */
     neo_profile *profile; /* or NULL */
     hot_tables hot;
+    device_ids there;
     key_scores scores;
     served_tables served;
     double hits; /* of ids in the tier's memory, predicted */
@@ -450,6 +461,11 @@ static void destroy_model(model *m) {
     if (m->wide.data == m->logit.data) m->wide = neo_tensor_none();
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         neo_tensor_free(m->ctx, buffers[i]);
+    for (int i = 0; i < 2; i++) {
+        neo_tensor_free(m->ctx, &m->there.side[i].offsets);
+        neo_tensor_free(m->ctx, &m->there.side[i].ids);
+        neo_tensor_free(m->ctx, &m->there.side[i].weights);
+    }
     size_t task_bytes = (size_t)(m->most_samples * m->tasks) * sizeof(float);
     neo_free(m->ctx, m->task_label, task_bytes);
     neo_free(m->ctx, m->task_weight, task_bytes);

@@ -49,6 +49,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     const mlp_size bottom = size_of_mlp(m->params[BOTTOM]), top = size_of_mlp(m->params[TOP]);
     neo_placement placement;
     const int ranks = neo_comm_size(m->comm), groups = (int)o->replicas;
+    m->there.on = neo_ctx_device(m->ctx) && ranks > 1 && groups == 1 && !o->tier;
     if (ranks % groups)
         REFUSE("--replicas %d: must divide the %d rank%s into groups", groups, ranks,
                PLURAL(ranks));
@@ -56,6 +57,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline, .distinct = o->distinct,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
+                       .device_ids = m->there.on,
                        .replicas = groups, .sync_every = (int32_t)o->sync_every,
                        .cluster = o->measured,
                        .dense_flops_bottom = bottom.flops, .dense_flops_top = top.flops,

@@ -3,9 +3,9 @@
 #define DLRM_STEP_H
 #include "towers.h"
 
-/* Copies dense numbers and labels of a batch to the device, if there is one. The tables take ids
-   from the host. Without dense numbers there is a 1 in their place; of several labels a missing one
-   has weight 0. */
+/* Copies dense numbers and labels of a batch to the device, if there is one; of ids see bring_ids.
+   Without dense numbers there is a 1 in their place; of several labels a missing one has weight
+   0. */
 static neo_status bring(model *m, neo_batch *batch) {
     int given = m->ones.data == NULL;
     if (m->tasks > 1) {

@@ -127,6 +127,49 @@ static neo_status create_tables(model *m, const options *o) {
     return status == NEO_OK && o->towers ? create_modules(m, o) : status;
 }
 
+/* Numbers [first, end) of an array to one of the device, which has room for as many, or more. */
+static neo_status send_numbers(model *m, const void *from, neo_dtype dtype, int64_t first,
+                               int64_t end, neo_tensor *to) {
+    const size_t at = (size_t)first * neo_dtype_size(dtype);
+    const int64_t room = end + end / 4 + 1;
+    if (!to->data || to->dtype != dtype || to->shape[0] < end) {
+        neo_tensor_free(m->ctx, to);
+        TRY(neo_tensor_alloc(m->ctx, dtype, 1, &room, to));
+    }
+    if (first == end) return NEO_OK;
+    return neo_tensor_copy(m->ctx, neo_tensor_1d((char *)(uintptr_t)from + at, dtype, end - first),
+                           neo_tensor_slice(*to, 0, first, end - first));
+}
+static neo_status send_ids(model *m, const neo_jagged *batch, int turn) {
+    neo_jagged *there = &m->there.side[turn].batch;
+    neo_tensor *offsets = &m->there.side[turn].offsets, *ids = &m->there.side[turn].ids,
+               *weights = &m->there.side[turn].weights;
+    const int64_t bags = neo_jagged_bag_count(batch), none[1] = {0};
+    const int64_t *host = bags ? batch->offsets : none;
+    TRY(send_numbers(m, host, NEO_I64, 0, bags + 1, offsets));
+    TRY(send_numbers(m, batch->ids, batch->id_dtype, host[0], host[bags], ids));
+    if (batch->weights)
+        TRY(send_numbers(m, batch->weights, NEO_F32, host[0], host[bags], weights));
+    *there = *batch;
+    there->place = NEO_DEVICE;
+    there->offsets = offsets->data, there->ids = ids->data;
+    there->weights = batch->weights ? weights->data : NULL;
+    return NEO_OK;
+}
+/* *batch, and *next if it is not NULL, become their copies on the device, where tables take ids
+   from there; a batch that was next is there. */
+static neo_status bring_ids(model *m, const neo_jagged **batch, const neo_jagged **next) {
+    device_ids *d = &m->there;
+    if (!d->on) return NEO_OK;
+    if (!d->ahead) TRY(send_ids(m, *batch, d->turn));
+    *batch = &d->side[d->turn].batch;
+    d->ahead = *next != NULL;
+    if (!*next) return NEO_OK;
+    d->turn = !d->turn;
+    TRY(send_ids(m, *next, d->turn));
+    *next = &d->side[d->turn].batch;
+    return NEO_OK;
+}
 /* Rows of the tables, or of the towers, set off to the samples. */
 static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch *next) {
     if (m->towers) return begin_towers(m, batch);
@@ -134,6 +177,7 @@ static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch
     const neo_jagged *now = &batch->sparse, *then = next ? &next->sparse : NULL;
     TRY(split_batches(m, &now, &then));
     if (m->hot.warm) TRY(begin_warm_rows(m, batch->global_size, next));
+    TRY(bring_ids(m, &now, &then));
     TRY(neo_shard_forward_begin(m->tables, now, batch->global_size));
     return then ? neo_shard_prefetch(m->tables, then, next->global_size) : NEO_OK;
 }
