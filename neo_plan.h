@@ -142,9 +142,10 @@ typedef struct neo_calibration {
     double step_near; /* of one that a cache has kept since the last step; 0: as step */
     double step_large; /* of step, what one takes where parameters, gradients and a state alone are
                           more than a cache has room for; 0: 1 */
-    double cache;     /* bytes that a step touches by which a parameter takes as long as half of
-                         both, and of tables by which half of the rows are in a cache; 0: 2 MiB.
-                         See neo_step_seconds */
+    double cache;     /* bytes that are touched by which a parameter takes as long as half of both,
+                         and of tables by which half of the rows are in a cache; 0: 2 MiB. See
+                         neo_step_seconds */
+    double others; /* bytes a second that count as touched besides: others share the cache; 0 */
     /* Seconds of a layer of an MLP: of a multiply-add; of an element of its input, its weights and
        its output; of a call. Columns over which lanes go (forward those of the output, backward of
        the input) count in whole sixteens, above 4, for multiply-adds. Zeros: as by flops. See
@@ -354,9 +355,9 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int64_t in,
                                  int64_t out, neo_layer_way way);
 /* neo_step_seconds: what the optimizer of so many dense parameters takes a rank whose step touches
-   so many bytes, those of parameters, gradients and states among them: by calibration.step where
-   these are many, by step_near where a cache keeps them; a share of step, step_large, where the
-   parameters are many. */
+   so many bytes, those of parameters, gradients and states among them, and calibration.others for
+   each of its seconds: by calibration.step where these are many, by step_near where a cache keeps
+   them; a share of step, step_large, where the parameters are many. */
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes);
 
 /* ---------------------------------------------------------------------------
@@ -752,7 +753,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 22 };
+enum { NEO__PLAN_FIELDS = 23 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -778,7 +779,8 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"calibration.step", &by->step, 0.0},
         {"calibration.step_near", &by->step_near, by->step},
         {"calibration.step_large", &by->step_large, 1.0},
-        {"calibration.cache", &by->cache, (double)NEO__PLAN_CACHE}};
+        {"calibration.cache", &by->cache, (double)NEO__PLAN_CACHE},
+        {"calibration.others", &by->others, 0.0}};
     memcpy(to, fields, sizeof fields);
 }
 static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char *fn) {
@@ -1145,11 +1147,17 @@ static double neo__plan_touched(const neo_plan *plan) {
     }
     return bytes;
 }
-/* How far a step that touches so many bytes is from one that a cache keeps: 0 to 1. */
+static double neo__plan_decay(double x); /* >>impl-plan-tier */
+/* Share of lines that a cache has lost after so many bytes: each takes the place of any. */
 static double neo__plan_far(const neo_cluster *cluster, double bytes) {
     const double cache = cluster->calibration.cache > 0.0 ? cluster->calibration.cache
-                                                          : (double)NEO__PLAN_CACHE;
-    return bytes / (bytes + cache);
+                                                          : (double)NEO__PLAN_CACHE,
+                 log_2 = 0.6931471805599453;
+    return 1.0 - neo__plan_decay(log_2 * bytes / cache);
+}
+/* Steps, of so many bytes each, for which a cache keeps a line in the mean. */
+static double neo__plan_kept(const neo_cluster *cluster, double touched) {
+    return cluster->calibration.cache / (touched * 0.6931471805599453);
 }
 /* Share of ids in whose update a line is not in a cache: of the row, where a step touches more than
    one keeps, as forward has read it; of its state, where the batches before do not have it. */
@@ -1162,7 +1170,7 @@ static double neo__plan_cold_update(const neo__plan_table *table, double ids, do
     const double lines = (double)table->rows * (double)NEO__MIN(state, line) / (double)line,
                  of_row = (double)((row + line - 1) / line),
                  of_state = (double)((state + line - 1) / line),
-                 cold = neo__plan_cold(ids, cluster->calibration.cache / touched,
+                 cold = neo__plan_cold(ids, neo__plan_kept(cluster, touched),
                                        (int64_t)NEO__MAX(lines, 1.0), plan->desc.skew);
     return (of_row * table->fresh * neo__plan_far(cluster, touched) +
             of_state * plan->model.distinct * cold) / (of_row + of_state);
@@ -1174,11 +1182,17 @@ static void neo__plan_rates(neo_plan *plan) {
         neo__plan_table *t = &plan->table[i];
         t->fresh = distinct * neo__plan_fresh(batch * t->ids, t->rows, skew);
     }
-    const double touched = neo__plan_touched(plan) + 12.0 * (double)plan->desc.dense_params +
-                           8.0 * plan->desc.dense_values * plan->model.batch / plan->model.ranks;
+    const neo_plan_desc *desc = &plan->desc;
+    const double samples = plan->model.batch / plan->model.ranks,
+                 params = (double)desc->dense_params, /* 2 flops of each, if none are said */
+                 said = desc->dense_flops_bottom + desc->dense_flops_top,
+                 flops = 3.0 * samples * (said > 0.0 ? said : 2.0 * params),
+                 touched = neo__plan_touched(plan) + 12.0 * params +
+                           8.0 * desc->dense_values * samples +
+                           desc->cluster.calibration.others * flops / desc->cluster.flops;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
-        t->cold[0] = neo__plan_cold(batch * t->ids, plan->desc.cluster.calibration.cache / touched,
+        t->cold[0] = neo__plan_cold(batch * t->ids, neo__plan_kept(&desc->cluster, touched),
                                     t->rows, skew);
         t->cold[1] = neo__plan_cold_update(t, batch * t->ids, touched);
         t->fresh /= distinct;
@@ -3079,8 +3093,14 @@ static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, 
     if (every > 1 && build->plan->model.groups > 1.0)
         (void)neo__timeline_meet(build, x);
 }
+/* The task that ends last. */
+static int32_t neo__timeline_last(const neo__timeline_build *build) {
+    int32_t last = -1;
+    for (int32_t i = 0; i < build->count; i++) last = neo__timeline_later(build, last, i);
+    return last;
+}
 /* Bytes that a rank's step touches: parameters with their gradients and a state, what layers take
-   with its gradients, pooled rows likewise, and rows of tables. */
+   with its gradients, pooled rows likewise, and rows of tables; and what others do meanwhile. */
 static double neo__timeline_touched(const neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
     const double all = plan->model.batch, samples = all / plan->model.ranks;
@@ -3092,6 +3112,8 @@ static double neo__timeline_touched(const neo__timeline_build *build) {
         for (int32_t k = 0; k < u->width_count; k++)
             bytes += 2.0 * 4.0 * samples * (double)u->widths[k];
     }
+    bytes += plan->desc.cluster.calibration.others *
+             neo__timeline_end(build, neo__timeline_last(build));
     return bytes + neo__plan_touched(plan);
 }
 static void neo__timeline_run(neo__timeline_build *build) {
@@ -3125,12 +3147,6 @@ static void neo__timeline_run(neo__timeline_build *build) {
                             neo_step_seconds(&plan->desc.cluster, params,
                                              neo__timeline_touched(build)),
                             build->reduced, -1);
-}
-/* The task that ends last. */
-static int32_t neo__timeline_last(const neo__timeline_build *build) {
-    int32_t last = -1;
-    for (int32_t i = 0; i < build->count; i++) last = neo__timeline_later(build, last, i);
-    return last;
 }
 /* Seconds of a step and of its phases: what each takes after all before it. */
 static void neo__timeline_phases(const neo_timeline *timeline, neo_plan_step *step) {
@@ -3213,13 +3229,16 @@ NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int
     for (int k = 0; k < 5; k++) seconds += by[k] * x[k];
     return seconds;
 }
+/* A state was touched a step ago, a parameter and its gradient in backward, which is two thirds of
+   one: a third ago, in the mean. */
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes) {
     const neo_calibration *by = &cluster->calibration;
+    const double ago = (1.0 + 1.0 / 3.0 + 1.0 / 3.0) / 3.0;
     const double bandwidth = cluster->memory_bandwidth > 0.0 ? cluster->memory_bandwidth : 10e9,
                  cached = by->step_near > 0.0 ? by->step_near : by->step,
                  large = by->step_large > 0.0 ? by->step_large : 1.0,
                  step = by->step * (1.0 + (large - 1.0) * neo__plan_far(cluster, 12.0 * params));
-    return params * (cached + (step - cached) * neo__plan_far(cluster, bytes)) / bandwidth;
+    return params * (cached + (step - cached) * neo__plan_far(cluster, ago * bytes)) / bandwidth;
 }
 static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
     const char *fn = "neo_timeline_create";
@@ -5284,11 +5303,16 @@ static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, dou
     }
     return 1;
 }
+/* Seats beyond an option's pieces say nothing. */
 static void neo__plan_search_copy(const neo__plan_search *s, neo__plan_draft *to,
                                   const neo__plan_draft *from) {
     memcpy(to->choice, from->choice, (size_t)s->tables * sizeof *to->choice);
-    memcpy(to->seat, from->seat, (size_t)s->seats * sizeof *to->seat);
-    memcpy(to->load, from->load, (size_t)s->seats * sizeof *to->load);
+    for (int32_t t = 0; t < s->tables; t++) {
+        const int64_t first = s->seat_first[t];
+        const size_t pieces = (size_t)s->options[t].at[from->choice[t]].pieces;
+        memcpy(to->seat + first, from->seat + first, pieces * sizeof *to->seat);
+        memcpy(to->load + first, from->load + first, pieces * sizeof *to->load);
+    }
 }
 static void neo__plan_search_keep(neo__plan_search *s, double value) {
     s->best_value = value;
@@ -6824,8 +6848,8 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    shard's, over ids and over short rows, give the rest; a product of matrices the flops, layers of
    wide, narrow, short and long shapes a line through their seconds. A block of a transformer finds
    its tensors as a step leaves them. The optimizer steps behind no and more and more other bytes,
-   and by those after which it takes halfway from its least to its most a cache is known. All are
-   medians of a few runs.
+   and behind waits without any: by those after which it takes halfway from its least to its most a
+   cache is known, and what others on the machine take of it. All are medians of a few runs.
    ------------------------------------------------------------------------ */
 #ifndef NEO__CALIBRATE_RUNS
 #define NEO__CALIBRATE_RUNS 8
@@ -6892,6 +6916,11 @@ static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
 /* The caches as a step's layers leave them: pages are forgotten, too. */
 static void neo__calibrate_others(float *memory, size_t bytes) {
     memcpy(memory + NEO__CALIBRATE_FLOATS, memory, bytes);
+}
+/* Passes time without memory. */
+static void neo__calibrate_wait(double ms) {
+    const int64_t until = neo_time_ns() + (int64_t)(ms * 1e6);
+    while (neo_time_ns() < until) {}
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
@@ -7135,12 +7164,14 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
     neo_mlp_destroy(mlp);
     return status;
 }
-/* Adagrad of so many tensors, behind copies of so many bytes of `memory`. */
 enum { NEO__CALIBRATE_PARAMS = 1 << 16, NEO__CALIBRATE_TENSORS = 16 };
+/* Adagrad of so many tensors, behind copies of so many MB of `memory` and waits; the first of each
+   comes after others. */
 static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *memory,
-                                           neo__calibrate_times *times, const size_t *bytes,
-                                           int count) {
+                                           neo__calibrate_times *times, const double *mb,
+                                           const double *ms, int count) {
     const int64_t shape = NEO__CALIBRATE_PARAMS;
+    const int each = NEO__CALIBRATE_RUNS + 1;
     NEO__ZERO(neo_optim_desc, desc);
     NEO__ZERO(neo_init, ones);
     neo_params *params = NULL;
@@ -7155,41 +7186,56 @@ static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *mem
         status = neo_params_add(params, name, 1, &shape, ones, NULL);
     }
     if (status == NEO_OK) status = neo_optim_create(ctx, params, &desc, &optim);
-    for (int run = 0; run < count * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-        neo__calibrate_others(memory, bytes[run % count]);
+    for (int run = 0; run < count * each && status == NEO_OK; run++) {
+        neo__calibrate_others(memory, (size_t)mb[run / each] << 20);
+        neo__calibrate_wait(ms[run / each]);
         const int64_t began = neo__calibrate_now(ctx);
         status = neo_optim_step(optim, 1e-3f);
-        neo__calibrate_add(&times[run % count], ctx, began);
+        if (run % each) neo__calibrate_add(&times[run / each], ctx, began);
     }
     neo_optim_destroy(optim);
     neo_params_destroy(params);
     return status;
 }
-/* Tensors that a cache has room for, behind no, more and more, and all the bytes; and many times as
-   many. */
+/* The place in `at` by which so many seconds are taken, along lines; or the last. */
+static double neo__calibrate_where(const neo__calibrate_times *times, const double *at, int count,
+                                   double seconds) {
+    int i = 1;
+    while (i < count && neo__calibrate_median(&times[i]) < seconds) i++;
+    if (i == count) return at[count - 1];
+    const double before = NEO__MIN(neo__calibrate_median(&times[i - 1]), seconds),
+                 after = NEO__MAX(neo__calibrate_median(&times[i]), before + 1e-12);
+    return at[i - 1] + (at[i] - at[i - 1]) * (seconds - before) / (after - before);
+}
+/* Tensors that a cache has room for, and many times as many. A copy empties a cache by its bytes,
+   and in the seconds that it takes as a wait does. */
 static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { COUNT = 7, TIMES = 6 };
-    static const size_t bytes[COUNT] = {0,       2 << 20,  4 << 20, 8 << 20,
-                                        16 << 20, 32 << 20, 64 << 20};
+    enum { WAITS = 7, COUNT = 2 * WAITS + 1, TIMES = 6 };
+    static const double ms[COUNT] = {0, 1, 2, 4, 8, 16, 32, 0, 0, 0, 0, 0, 0, 0, 32},
+                        mb[COUNT] = {0, 0, 0, 0, 0, 0, 0, 0, 2, 4, 8, 16, 32, 64, 64};
     neo_calibration *to = &cluster->calibration;
     neo__calibrate_times times[COUNT], large;
-    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, memory, times, bytes, COUNT));
-    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS, memory, &large,
-                                      bytes, 1));
+    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, memory, times, mb, ms, COUNT));
+    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS, memory, &large, mb,
+                                      ms, 1));
     const double all = (double)NEO__CALIBRATE_PARAMS * (double)NEO__CALIBRATE_TENSORS,
-                 scale = cluster->memory_bandwidth / all,
-                 own = 12.0 * all, least = neo__calibrate_median(&times[0]),
-                 most = NEO__MAX(neo__calibrate_median(&times[COUNT - 1]), least);
-    double before = least;
-    int i = 1;
-    for (; i < COUNT - 1 && neo__calibrate_median(&times[i]) < (least + most) / 2.0; i++)
-        before = neo__calibrate_median(&times[i]);
-    const double after = NEO__MAX(neo__calibrate_median(&times[i]), before),
-                 way = after > before ? ((least + most) / 2.0 - before) / (after - before) : 0.0,
-                 part = NEO__MIN(NEO__MAX(way, 0.0), 1.0);
+                 scale = cluster->memory_bandwidth / all, mega = 1048576.0,
+                 least = neo__calibrate_median(&times[0]),
+                 most = NEO__MAX(neo__calibrate_median(&times[COUNT - 1]), least),
+                 half = (least + most) / 2.0, waited = neo__calibrate_median(&times[WAITS - 1]),
+                 before = neo__calibrate_median(&times[WAITS - 2]), /* as much: that is all */
+                 top = before - least > 0.8 * (waited - least) ? waited : most,
+                 there = (least + top) / 2.0,
+                 wait = NEO__MAX(neo__calibrate_where(times, ms, WAITS, there) * 1e-3, 1e-4),
+                 copied =
+                     2.0 * mega * neo__calibrate_where(times + WAITS, mb + WAITS, WAITS, half),
+                 of_wait = copied / cluster->memory_bandwidth / wait;
+    const int waits = waited > 1.1 * least && waited > there;
     to->step = most * scale, to->step_near = least * scale;
     to->step_large = NEO__MIN(neo__calibrate_median(&large) / ((double)TIMES * most), 1.0);
-    to->cache = own + 2.0 * ((1.0 - part) * (double)bytes[i - 1] + part * (double)bytes[i]);
+    to->cache = (12.0 * all + copied) / (waits ? NEO__MAX(1.0 - of_wait, 0.1) : 1.0);
+    to->cache = NEO__MIN(to->cache, 256.0 * mega);
+    to->others = waits ? to->cache / wait : 0.0;
     return NEO_OK;
 }
 /* The line through seconds of shapes with the least squares of errors in percent, no slope below
@@ -7281,7 +7327,13 @@ typedef struct neo__calibrate_block {
     neo_tensor t[NEO__BLOCK_TENSORS], v[4]; /* of n rows; gain, bias and their gradients */
     neo__calibrate_times attention[2], rest[2];
     double took; /* of a rest under way */
+    double ms;   /* after which a cache has lost most by others on the machine */
 } neo__calibrate_block;
+/* Leaves a cache as other blocks of a step do. */
+static void neo__calibrate_far(const neo__calibrate_block *block) {
+    neo__calibrate_others(block->others, NEO__CALIBRATE_FAR);
+    neo__calibrate_wait(block->ms);
+}
 /* Fill a tensor as the layer beside it does, which has just run. */
 static neo_status neo__calibrate_made(neo__calibrate_block *block, int tensor) {
     neo__calibrate_others(block->others, NEO__CALIBRATE_NEAR);
@@ -7340,8 +7392,8 @@ static neo_status neo__calibrate_attend(neo__calibrate_block *block, int back) {
     for (int k = 0; k < 6; k++)
         q[k] = neo_tensor_slice(t[k < 3 ? NEO__BLOCK_QKV : NEO__BLOCK_DQKV], 1, k % 3 * w, w);
     desc.length = block->length, desc.heads = block->heads, desc.causal = 1;
-    if (back) neo__calibrate_others(block->others, NEO__CALIBRATE_FAR);
-    else NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_QKV));
+    if (back) neo__calibrate_far(block);
+    NEO__TRY(neo__calibrate_made(block, back ? NEO__BLOCK_DN : NEO__BLOCK_QKV));
     const int64_t began = neo__calibrate_now(block->ctx);
     if (back)
         NEO__TRY(neo_attention_backward(block->ctx, &desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
@@ -7356,7 +7408,7 @@ static neo_status neo__calibrate_block_runs(neo__calibrate_block *block) {
     for (int run = 0; run < 2 * NEO__CALIBRATE_RUNS; run++) {
         const int back = run % 2;
         NEO__TRY(neo__calibrate_attend(block, back));
-        neo__calibrate_others(block->others, NEO__CALIBRATE_FAR);
+        neo__calibrate_far(block);
         block->took = 0.0;
         NEO__TRY(back ? neo__calibrate_backward(block) : neo__calibrate_forward(block));
         neo__calibrate_put(&block->rest[back], block->took);
@@ -7384,6 +7436,8 @@ static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
     return status;
 }
 static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
+    const neo_calibration *by = &cluster->calibration;
+    const double most_ms = 16.0;
     enum { COUNT = 8 };
     double x[2][COUNT][5], seconds[4][COUNT];
     for (int i = 0; i < COUNT; i++) {
@@ -7392,6 +7446,7 @@ static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster
         NEO__ZERO(neo__calibrate_block, block);
         block.ctx = ctx;
         block.others = memory;
+        if (by->others > 0.0) block.ms = NEO__MIN(3e3 * by->cache / by->others, most_ms);
         block.n = n, block.length = length, block.dim = dim, block.heads = heads;
         NEO__TRY(neo__calibrate_block_run(&block));
         for (int way = 0; way < 4; way++)

@@ -396,6 +396,7 @@ static void gpt_predict(work *w, const neo_cluster *c, double *part) {
         p[HEAD] = neo_layer_seconds(c, rows, COLS, LETTERS, way);
     }
     for (int k = 0; k < TENSORS; k++) touched += BLOCKS * 4 * rows * (double)OF_TENSOR[k];
+    for (int k = 0; k < 2 * BACK; k++) touched += c->calibration.others * part[k];
     part[2 * BACK] = neo_step_seconds(c, params, 12 * params + touched);
     for (int k = 0; k < PARTS; k++) part[PARTS] += part[k];
 }

@@ -16,7 +16,7 @@ static const char *const WAYS[NEO_LAYER_COUNT] = {
     "forward", "backward", "last", "dots", "dots-backward", "attention", "attention-backward",
     "rest", "rest-backward"};
 /* What a cluster file has as a name and a number. */
-enum { CLUSTER_NUMBERS = 16 };
+enum { CLUSTER_NUMBERS = 17 };
 typedef struct cluster_number {
     const char *name;
     double *value, least, most;
@@ -31,6 +31,7 @@ static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBE
         {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6},
         {"step", &k->step, 0, 1e6},            {"step_near", &k->step_near, 0, 1e6},
         {"step_large", &k->step_large, 0, 1e6}, {"cache", &k->cache, 0, 1e15},
+        {"others", &k->others, 0, 1e18},
         {"host_bandwidth", &c->host_bandwidth, 0, 1e18}, {"host_row_us", &c->host_row_us, 0, 1e9}};
     memcpy(numbers, all, sizeof all);
 }
