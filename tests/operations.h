@@ -757,6 +757,57 @@ static void row_bags_kept(void) {
     }
     neo_bags_destroy(bags);
 }
+/* Gradients of all rows of whole tables, which only a device has in its memory; the processor keeps
+   those of the batch. */
+static neo_status dense(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const int64_t floats = 30 * 12 + 40 * 9 + 25 * 40, marks = (30 + 40 + 25 + 3) / 4;
+    const int keeps = *(const int *)arg;
+    neo_tensor all, marked;
+    if (!neo_ctx_device(ctx)) {
+        neo_status status = neo_bags_accumulate(bags, &bags_batch.j, t[1], NULL);
+        return status == NEO_OK ? neo_bags_step(bags, 0.05f) : status;
+    }
+    CHECK_OK(neo_tensor_alloc(ctx, NEO_F32, 1, &floats, &all));
+    CHECK_OK(neo_tensor_alloc(ctx, NEO_F32, 1, &marks, &marked));
+    float *sums = (float *)all.data;
+    unsigned char *rows = (unsigned char *)marked.data;
+    neo_status status = neo__bags_dense_sum(bags, &bags_batch.j, t[1], NULL, sums, rows, 1);
+    if (status == NEO_OK && keeps) status = neo__bags_dense_keep(bags, sums, rows);
+    if (status == NEO_OK && keeps) status = neo_bags_step(bags, 0.05f);
+    else if (status == NEO_OK) status = neo__bags_dense_step(bags, sums, rows, 0.05f);
+    neo_tensor_free(ctx, &all);
+    neo_tensor_free(ctx, &marked);
+    return status;
+}
+static void row_bags_dense(void) {
+    bags = make_bags(0);
+    for (int step = 0; step < 4; step++) {
+        const int keeps = step % 2;
+        bag_tensors();
+        CALL(dense, &keeps);
+        note_bags("dense", step, bags);
+    }
+    neo_bags_destroy(bags);
+}
+static neo_status cut_add(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    enum { EACH = 3 };
+    const int first = *(const int *)arg;
+    const int64_t rows = t[0].shape[0];
+    float *total = (float *)t[0].data;
+    const float *block = (const float *)t[1].data;
+    if (neo_ctx_device(ctx)) return neo__device_cut_add(ctx, total, block, rows, EACH, first);
+    for (int64_t i = 0; i < rows; i++) {
+        if (first) total[i] = 0.0f;
+        for (int k = 0; k < EACH; k++) total[i] += block[i * EACH + k];
+    }
+    return NEO_OK;
+}
+static void row_cut_add(void) {
+    for (int first = 0; first < 2; first++) {
+        numbers(300, 0), numbers(300, 3);
+        CALL(cut_add, &first);
+    }
+}
 
 /* ---- ids by parts of rows, and bags in another order ---- */
 enum { IDS_FEATURES = 4, IDS_BATCH = 41, IDS_PARTS = 6, IDS_MOST = 6000 };
@@ -1144,7 +1195,17 @@ static void row_ranks(void) {
       (neo_device * d, const neo__bags_job *j, const neo__job_line *lines, int64_t n, char *slots, \
        int64_t room, int write),                                                                   \
       (d, j, lines, n, slots, room, write), row_bags_lines)                                        \
-    RECORD(X, bags_cut, neo__bags_job, row_bags_cut)
+    RECORD(X, bags_cut_rows, neo__bags_job, row_bags_cut)                                          \
+    RECORD(X, bags_cut, neo__bags_job, row_bags_cut)                                               \
+    X(neo_status, cut_add,                                                                         \
+      (neo_device * d, float *total, const float *blocks, int64_t count, int64_t each, int first), \
+      (d, total, blocks, count, each, first), row_cut_add)                                         \
+    X(neo_status, bags_dense_slots,                                                                \
+      (neo_device * d, const neo__bags_job *j, unsigned char *marks), (d, j, marks),               \
+      row_bags_dense)                                                                              \
+    X(neo_status, bags_dense_records,                                                              \
+      (neo_device * d, const neo__bags_job *j, const unsigned char *marks), (d, j, marks),         \
+      row_bags_dense)
 /* One that takes a record alone. */
 #define RECORD(X, name, record, fn)                                                                \
     X(neo_status, name, (neo_device * d, const record *call), (d, call), fn)
