@@ -742,7 +742,7 @@ static void neo__tier_is_ahead(neo__tier *tier, int64_t place, const char *from,
     if (good && from != to) memcpy(to, from, (size_t)tier->tables[a->table].record);
     a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
 }
-/* Rows that lie close are read at once, with what is between them; the others by a ring. */
+/* Rows close behind each other are read at once, with what is between; the others by a ring. */
 static void neo__tier_read_ahead(neo__tier *tier, const int64_t *place, int64_t count,
                                  neo__tier_worker *worker) {
     char *room = worker->record;
@@ -750,10 +750,10 @@ static void neo__tier_read_ahead(neo__tier *tier, const int64_t *place, int64_t 
     for (int64_t i = 0, next; i < count; i = next) {
         const neo__tier_ahead *first = &tier->ahead[place[i]], *last = first;
         const int64_t record = tier->tables[first->table].record;
-        const uint64_t most = NEO__TIER_RUN / (uint64_t)record;
+        const int64_t end = first->row + NEO__TIER_RUN / record; /* a row before is close */
         for (next = i + 1; next < count; next++) {
             const neo__tier_ahead *a = &tier->ahead[place[next]];
-            if (a->table != first->table || (uint64_t)(a->row - first->row) >= most) break;
+            if (a->table != first->table || a->row <= last->row || a->row >= end) break;
             last = a;
         }
         if (last == first && worker->ring.memory) {

@@ -23,7 +23,7 @@
 #endif
 
 enum { PERIOD = 50 }; /* of LFU, in calls */
-static int no_rings;  /* of the next pair: no_io_uring */
+static int no_rings, readers = 2; /* of the next pair: no_io_uring, queue_depth */
 static char folder[3000];
 static const char *at(const char *name) {
     static char text[4][3100];
@@ -71,7 +71,7 @@ static neo_state *state_of(neo_ctx *ctx, neo_bags *bags) {
 /* extra: bytes above the least. */
 static int pair_make(Pair *p, neo_ctx *ctx, const Model *m, neo_evict policy, int prefetch,
                      int64_t extra) {
-    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, 2, prefetch, no_rings};
+    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, readers, prefetch, no_rings};
     neo_bags_desc desc = m->desc;
     neo_bags_memory memory;
     memset(p, 0, sizeof *p);
@@ -910,6 +910,52 @@ static void announced_in_order(void) {
     }
 }
 
+/* Rows that two batches read at once lie close, but not in order: what a thread has read of them
+   before is not taken for what they are now. */
+static void batches_meet(void) {
+    enum { FAR = 298, B = FAR + 2, ROWS = 400000, X = 50000 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    int64_t offsets[B + 1], ids[3][B];
+    for (int i = 0; i <= B; i++) offsets[i] = i;
+    for (int n = 0; n < 2; n++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        no_rings = n, readers = 1;
+        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 3, 600000)) {
+            const int64_t lines = neo_tier_get_stats(p.tier).line_count;
+            const neo_jagged three = batch_of(offsets, ids[0], 3);
+            const neo_jagged one = batch_of(offsets, ids[0], 1);
+            const neo_jagged a = batch_of(offsets, ids[1], B), b = batch_of(offsets, ids[2], B);
+            for (int i = 0; i < B; i++) {
+                ids[1][i] = i < FAR ? 3000 + 100 * i : X + 2 * (i - FAR);
+                ids[2][i] = X + 1 + 900 * i;
+            }
+            const neo_jagged *const order[3] = {&a, &b, &three};
+            for (int turn = 0; turn < 2; turn++) {
+                for (int i = 0; i < 3; i++) ids[0][i] = X + i;
+                if (turn) CHECK_OK(neo_bags_prefetch(p.tiered, &three));
+                wait_for_reads(p.tier);
+                for (int i = turn ? 2 : 0; i < 3; i++) (void)stepped_hits(&p, order[i]);
+                for (int64_t k = 0; k < 2 * lines + B; k++) { /* those leave, one by one */
+                    ids[0][0] = 3050 + k % 40000;
+                    (void)stepped_hits(&p, &one);
+                }
+            }
+            CHECK_OK(neo_bags_prefetch(p.tiered, &a));
+            CHECK_OK(neo_bags_prefetch(p.tiered, &b));
+            wait_for_reads(p.tier);
+            for (int i = 0; i < 2; i++) (void)stepped_hits(&p, order[i]);
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    no_rings = 0, readers = 2;
+}
+
 /* Stalls, counted: a call waits for each row that it reads itself. Of those that it waits for
    without lookahead four of five are hidden where computing leaves reads the time they take, which
    is modelled by waiting until none is pending, and none is late. budget: above the least. */
@@ -1280,6 +1326,7 @@ int main(int argc, char **argv) {
     RUN(batches_ahead);
     RUN(announced_lines_stay);
     RUN(announced_in_order);
+    RUN(batches_meet);
     RUN(hidden_stalls);
     RUN(by_rings);
     RUN(bad_files);
