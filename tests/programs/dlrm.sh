@@ -209,8 +209,8 @@ alone="$model --repro-shards 8 --warm-rows 9 --profile $W/warm.profile"
 same "--warm-rows without hot ones" "$(digest $alone --ranks 4 --nodes 2)" "$(digest $alone)"
 same "--warm-rows, three nodes" "$(digest $warm --repro-shards 12 --ranks 6 --nodes 3)" \
     "$(digest $warm --repro-shards 12)"
-refused "warm rows, read without" "warm_rows is '30' there" $model --repro-shards 8 --hot-rows 6 \
-    --profile "$W/warm.profile" --checkpoint "$W/warm" --eval
+refused "warm rows, read without" "warm_rows is '30' there.*: give the options" $model \
+    --repro-shards 8 --hot-rows 6 --profile "$W/warm.profile" --checkpoint "$W/warm" --eval
 refused "warm rows without a profile" '--warm-rows needs --profile' $model --warm-rows 6
 refused "warm rows of groups" '--warm-rows does not go with --replicas' $warm --ranks 2 --replicas 2
 refused "leaves of warm rows" 'must be 3 times a power of two' $warm --ranks 3 --nodes 3

@@ -130,7 +130,8 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
                              NEO_DIFFERS_NOT, "");
     if (strstr(neo_last_error(), ": it is a checkpoint of ")) return status;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (strstr(neo_last_error(), options[i])) return status;
+        if (strstr(neo_last_error(), options[i]))
+            snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     return neo_fail(NEO_ERR_MISMATCH, "%s: give the options of its training", shapes);
 }
 
