@@ -16302,8 +16302,8 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
 /* ---- tables cut by columns ----
 
    They step by gradients that are kept, in backward too. In each round the device takes the step on
-   copies of the rows, which yields the block sums that can be had next. They come to the host,
-   whose function gives the totals; these go to the device. At last the step finds all of them. */
+   copies of the rows, which yields the block sums that can be had next. A function gives totals:
+   both go by the host, but after neo__bags_cut_there. At last the step finds all of them. */
 
 /* Slots of each table, and where its sums are. A device numbers them by their rows, the processor
    as they came: slices of the same rows alike. */
