@@ -156,6 +156,15 @@ static const char *cli_best_path(const cli_saves *saves, const char *file, char 
     return path;
 }
 
+/* What neo_load says behind the fault of a checkpoint, and which has it, by the path there: its
+   step, or -1. A newest one that is differential may be whole, and what it builds on not. */
+#define CLI_BEFORE "; the checkpoint before it"
+static long long cli_step_of(const char *said, const char *dir) {
+    const char *at = strstr(said, dir);
+    if (!at || strncmp(at + strlen(dir), "/step-", 6)) return -1;
+    return strtoll(at + strlen(dir) + 6, NULL, 10);
+}
+
 /* Adds to the error of a load what makes the checkpoint fit, or the one before it come next. dir:
    of the checkpoint; sizes: the options that give shapes. */
 static neo_status cli_advise_load(const cli_rank *me, neo_status status, const char *dir,
@@ -173,10 +182,16 @@ static neo_status cli_advise_load(const cli_rank *me, neo_status status, const c
         return neo_fail(status, "%s: give the %s of its training", said, sizes);
     if (difference == NEO_DIFFERS_DICTIONARY)
         return neo_fail(status, "%s: give the --data and --columns of its training", said);
-    if (status == NEO_ERR_CORRUPT && strstr(said, "; the checkpoint before it") &&
-        neo_find_checkpoint(dir, &newest) == NEO_OK)
+    if (status == NEO_ERR_CORRUPT && strstr(said, CLI_BEFORE) &&
+        neo_find_checkpoint(dir, &newest) == NEO_OK) {
+        const long long damaged = cli_step_of(said, dir);
+        if (damaged >= 0 && damaged < newest)
+            return neo_fail(status, "%.*s; what follows step %lld builds on it: to go on from "
+                            "before that, move %s/step-%012lld and all newer ones away",
+                            (int)(strstr(said, CLI_BEFORE) - said), said, damaged, dir, damaged);
         return neo_fail(status, "%s: to go on from that, move %s/step-%012lld away", said, dir,
                         (long long)newest);
+    }
     return status;
 }
 

@@ -1250,6 +1250,15 @@ refused "a damaged newest checkpoint" \
     $model --repro-shards 8 --checkpoint "$W/two" --resume
 mv "$newest" "$W/moved"
 same "the one before it" "$(digest $model --repro-shards 8 --checkpoint "$W/two" --resume)" "$base"
+# Of differential ones all go that build on the damaged one, not the newest alone.
+digest $model --repro-shards 8 --checkpoint "$W/links" --every 4 --checkpoint-delta 9 >"$W/out"
+: >"$W/links/step-000000000008/$(basename "$weights")"
+refused "a damaged checkpoint below the newest" \
+    "says [0-9]*; what follows step 8 builds on it: .* move $W/links/step-0*8 and all newer ones" \
+    $model --repro-shards 8 --checkpoint "$W/links" --resume
+rm -r "$W/links/step-000000000008" "$W/links/step-00000000001"?
+same "what is before it" \
+    "$(digest $model --repro-shards 8 --checkpoint "$W/links" --resume)" "$base"
 if [ -x "$B/gpt" ]; then
     gpt="$B/gpt --data README.md --layers 1 --heads 1 --width 16 --context 8 --batch 4 --steps 1"
     try "gpt" $gpt --sample 0 --repro-shards 8 --checkpoint "$W/gpt"
