@@ -166,7 +166,11 @@ refused "another shuffle than hot rows' checkpoint" "shuffle is .* '9' here: .* 
     $model --repro-shards 8 --hot-rows 6 --checkpoint "$W/hot" --resume --shuffle 9
 same "--hot-rows of a checkpoint, without a profile" "$(digest $model --repro-shards 8 \
     --hot-rows 6 --ranks 2 --checkpoint "$W/hot" --resume --epochs 3)" "$(digest $hot --epochs 3)"
-refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --profile "$W/cold"
+refused "a profile of no hot rows" 'names no hot rows: count again .* --hot-rows 6 --warm-rows 9' \
+    $model --hot-rows 6 --warm-rows 9 --profile "$W/cold"
+try "hot rows of few" $D --synthetic 400 --rows 4 --hot-rows 9 --save-profile "$W/few"
+refused "all rows hot" '--hot-rows 9: no table has more rows' --synthetic 400 --rows 4 \
+    --hot-rows 9 --profile "$W/few"
 refused "hot rows of other tables" "has no table 'C1' of 401 rows" $hot --rows 401
 refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model --hot-rows 6 \
     --profile "$W/bad.cold"
@@ -213,7 +217,8 @@ refused "warm rows, read without" "warm_rows is '30' there.*: give the options" 
     --repro-shards 8 --hot-rows 6 --profile "$W/warm.profile" --checkpoint "$W/warm" --eval
 refused "warm rows without a profile" '--warm-rows needs --profile' $model --warm-rows 6
 refused "warm rows of groups" '--warm-rows does not go with --replicas' $warm --ranks 2 --replicas 2
-refused "leaves of warm rows" 'must be 3 times a power of two' $warm --ranks 3 --nodes 3
+refused "leaves of warm rows" '--repro-shards 8: .* must be 3 times a power of two' $warm \
+    --ranks 3 --nodes 3
 refused "a profile of fewer warm rows" 'with --hot-rows 6 --warm-rows 31' \
     $model --hot-rows 6 --warm-rows 31 --profile "$W/warm.profile"
 refused "warm rows on a GPU" '--hot-rows is for --device cpu' $warm --device cuda

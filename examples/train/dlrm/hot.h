@@ -12,16 +12,15 @@ static int by_row(const void *x, const void *y) {
     return a < b ? -1 : a > b;
 }
 
+#define COUNT_AGAIN "count again by --save-profile with --hot-rows %lld --warm-rows %lld"
 /* A profile of fewer rows than asked for, though more were used, is of other options. */
 static neo_status check_named(const options *o, const neo_row_use *use, int64_t groups,
                               const char *table, int64_t named) {
     int64_t used = 0;
     for (int64_t i = 0; i < groups; i++) used += use[i].ids > 0 ? use[i].rows : 0;
     if (named > 0 && named < o->hot_rows + o->warm_rows && named < used)
-        REFUSE("--hot-rows %lld: --profile %s names %lld hot rows of table '%s': count again by "
-               "--save-profile with --hot-rows %lld --warm-rows %lld", (long long)o->hot_rows,
-               o->profile, (long long)named, table, (long long)o->hot_rows,
-               (long long)o->warm_rows);
+        REFUSE("--profile %s names %lld hot rows of table '%s': " COUNT_AGAIN, o->profile,
+               (long long)named, table, (long long)o->hot_rows, (long long)o->warm_rows);
     return NEO_OK;
 }
 /* Of the rows of a table that are named, the most used first: how many are hot, and warm. A copy of
@@ -53,7 +52,7 @@ static neo_status place_hot_rows(model *m, const options *o, const neo_bags_desc
 /* The hot rows of each table, rising: at most --hot-rows, and not all; then its warm ones. */
 static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
     hot_tables *h = &m->hot;
-    int64_t rows, ids, groups, named, step;
+    int64_t rows, ids, groups, named, step, all_named = 0;
     if (!o->profile && (!o->saves.dir || neo_find_checkpoint(o->saves.dir, &step) != NEO_OK))
         REFUSE("--%s needs --profile, which names them: there is no checkpoint that does",
                o->hot_rows ? "hot-rows" : "warm-rows");
@@ -67,6 +66,7 @@ static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc 
                    table->name, (long long)table->rows);
         const int64_t *most = neo_profile_rows(m->profile, table->name, &named);
         TRY(check_named(o, use, groups, table->name, named));
+        all_named += named;
         TRY(count_classes(h, o, t, named, rows));
         for (int c = 0; c < CLASSES; most += h->count[c++][t]) {
             if (h->count[c][t])
@@ -74,10 +74,13 @@ static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc 
             qsort(h->rows[c][t], (size_t)h->count[c][t], sizeof(int64_t), by_row);
         }
     }
-    if (!h->features[HOT] && !h->features[WARM])
-        REFUSE("--profile %s names no hot rows: write it by --save-profile and --%s", o->profile,
-               o->hot_rows ? "hot-rows" : "warm-rows");
-    return NEO_OK;
+    if (h->features[HOT] || h->features[WARM]) return NEO_OK;
+    if (all_named)
+        REFUSE("--%s %lld: no table has more rows: copies of all are --plan dp",
+               o->hot_rows ? "hot-rows" : "warm-rows",
+               (long long)(o->hot_rows ? o->hot_rows : o->warm_rows));
+    REFUSE("--profile %s names no hot rows: " COUNT_AGAIN, o->profile, (long long)o->hot_rows,
+           (long long)o->warm_rows);
 }
 
 /* Tables of a class of rows of others, from `next` on, whose rows begin as those of the others.
@@ -137,6 +140,12 @@ static neo_status split_tables(model *m, const options *o, neo_bags_desc *bags) 
                               i < 2 ? &h->split[i] : &h->between));
     return alloc_rows(m, all * h->desc[0].dim, &h->wide);
 }
+static neo_status check_leaves(int leaves, int nodes) {
+    if (nodes > 1 && (leaves % nodes || (leaves / nodes & (leaves / nodes - 1))))
+        REFUSE("--repro-shards %d: for --warm-rows on %d nodes it must be %d times a power of two",
+               leaves, nodes, nodes);
+    return NEO_OK;
+}
 /* The tables of warm rows: by ranges of rows over the ranks of a node, alike in all nodes.
    others: the plan of the rest. Collective. */
 static neo_status create_warm(model *m, const options *o, const neo_plan *others) {
@@ -153,6 +162,7 @@ static neo_status create_warm(model *m, const options *o, const neo_plan *others
     d.replicas = ranks / per_node, d.sync_every = NEO_SYNC_MERGED, d.skip_empty = 1;
     d.cluster.ranks = per_node, d.cluster.memory_bytes = 0;
     d.dense_flops_bottom = d.dense_flops_top = 0, d.dense_params = 0;
+    TRY(agree(m->comm, check_leaves(neo_ctx_repro_shards(m->ctx), d.replicas)));
     neo_status status = neo_plan_create_uniform(m->ctx, &d, NEO_ROW_WISE, &plan);
     if (status == NEO_OK && neo_comm_rank(m->comm) == 0) {
         if (o->show_plan) show_plan(plan);
