@@ -84,25 +84,31 @@ static inline int cluster_has(const char *what) {
         known |= strcmp(what, OTHER_LINES[i]) == 0;
     return known;
 }
-/* One line of them. Returns 1; 0 if it says something else; -1 if its numbers are none. */
+/* One line of them. Returns 1; 0 if it says something else; -1 if it has not the numbers that are
+   wanted: *left of *to are, from *at on (NULL: there is none; of none left: it is one too many). */
 static inline int cluster_line_read(neo_cluster *c, char *text, char *what, char *which,
-                                    int *left) {
+                                    cluster_number *to, int *left, const char **at) {
     text[strcspn(text, "#")] = 0;
     char *word = cluster_word(&text);
     snprintf(what, 32, "%s", word ? word : "");
     word = cluster_word(&text);
     snprintf(which, 32, "%s", word ? word : "");
-    const cluster_number to = cluster_place(c, what, which, left);
-    if (!to.value) return 0;
+    *to = cluster_place(c, what, which, left);
+    if (!to->value) return 0;
     if (*left > 1) word = cluster_word(&text);
-    for (double *value = to.value; *left > 0; (*left)--, word = cluster_word(&text))
-        if (!word || !cluster_parse(word, to.least, to.most, value++)) return -1;
+    for (double *value = to->value; *left > 0; (*left)--, word = cluster_word(&text)) {
+        *at = word;
+        if (!word || !cluster_parse(word, to->least, to->most, value++)) return -1;
+    }
+    *at = word;
     return word ? -1 : 1;
 }
 /* Reads these lines into *c, and passes over the others that a cluster has. option: it names the
    file. */
 static inline neo_status cluster_read(const char *option, const char *path, neo_cluster *c) {
-    char text[8192], what[32], which[32];
+    char text[8192], what[32], which[32], name[65]; /* name: of a line of numbers */
+    const char *at = NULL;
+    cluster_number to;
     int line = 0, taken = 0, count = 0;
     neo_status status = NEO_OK;
     FILE *f = fopen(path, "rb");
@@ -110,20 +116,26 @@ static inline neo_status cluster_read(const char *option, const char *path, neo_
     while (status == NEO_OK && fgets(text, sizeof text, f)) {
         const int mark = line++ == 0 && strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
         const int whole = strchr(text, '\n') || feof(f);
-        const int took = whole ? cluster_line_read(c, text + mark, what, which, &count) : 0;
+        const int took =
+            whole ? cluster_line_read(c, text + mark, what, which, &to, &count, &at) : 0;
         taken |= took;
+        if (took < 0)
+            snprintf(name, sizeof name, "%s%s%s", what, strcmp(what, to.name) ? " " : "",
+                     strcmp(what, to.name) ? which : "");
         if (!whole)
             status = neo_fail(NEO_ERR_FORMAT, "%s:%d: the line is too long", path, line);
         else if (took == 0 && !cluster_has(what))
             status = neo_fail(NEO_ERR_FORMAT, "%s:%d: nothing that a cluster has: '%s%s%s'",
                               path, line, what, which[0] ? " " : "", which);
         else if (took < 0 && count == 0)
-            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: more than belongs on the line", path,
-                              line, what);
+            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: more than belongs on the line: '%.40s'",
+                              path, line, name, at);
+        else if (took < 0 && at)
+            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: '%.40s' is no number from %g to %g",
+                              path, line, name, at, to.least, to.most);
         else if (took < 0)
-            status = neo_fail(NEO_ERR_FORMAT,
-                              "%s:%d: %s %s: %d more numbers from 0 up are wanted, in range", path,
-                              line, what, which, count);
+            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: %d more number%s wanted", path, line,
+                              name, count, count == 1 ? " is" : "s are");
     }
     if (status == NEO_OK && ferror(f))
         status = neo_fail(NEO_ERR_IO, "--%s %s: %s", option, path, strerror(errno));

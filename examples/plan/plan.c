@@ -202,9 +202,16 @@ static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **
     if (status == NEO_OK && file) status = neo_profile_read(ctx, file, profile);
     j->bags.tier = *tier;
     int32_t known = 0;
-    int64_t groups;
-    for (int32_t t = 0; *profile && t < j->bags.table_count; t++)
-        known += neo_profile_uses(*profile, j->tables[t].name, &groups, NULL, NULL) != NULL;
+    int64_t groups, rows;
+    for (int32_t t = 0; *profile && t < j->bags.table_count; t++) {
+        const neo_table_desc *table = &j->tables[t];
+        if (!neo_profile_uses(*profile, table->name, &groups, &rows, NULL)) continue;
+        if (rows != table->rows)
+            return neo_fail(NEO_ERR_MISMATCH, "--profile %s: it has table '%s' of %lld rows, the "
+                            "model of %lld", file, table->name, (long long)rows,
+                            (long long)table->rows);
+        known++;
+    }
     if (*profile && !known)
         return neo_fail(NEO_ERR_MISMATCH, "--profile: it has none of the tables of the model");
     j->profile = *profile;

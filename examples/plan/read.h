@@ -461,6 +461,9 @@ static void set_named(job *j, const source *s, int is_table, char *name, char *v
     else if (strcmp(field, "optimizer") == 0) t->optim.kind = optimizer_at(s, 1);
     else {
         char word[TEXT];
+        if (strcmp(field, "buckets") && strcmp(field, "pooling") && strcmp(field, "placements"))
+            fail_at(s, "not .rows, .dim, .ids, .optimizer, .buckets, .pooling or .placements:",
+                    field);
         snprintf(word, sizeof word, "%s=%s", field, value);
         if (strcmp(field, "placements") == 0) j->allowed[i] = 0;
         set_of_table(s, word, t, &j->allowed[i]);

@@ -231,6 +231,7 @@ refuse_option() {
 }
 refuse_option "--set colour=1: nothing that a model or a cluster has: 'colour'" --set colour=1
 refuse_option "--set table.x.rows=1: no table has the name 'x'" --set table.x.rows=1
+refuse_option ".pooling or .placements: 'row'" --set table.a.b.row=1
 refuse_option "--set unit.x.flops=1: no unit has the name 'x'" --set unit.x.flops=1
 refuse_option "--set cross.bandwidth=fast: not a number" --set cross.bandwidth=fast
 refuse_option "--set batch=1 2: more than belongs there: '2'" --set "batch=1 2"
@@ -306,6 +307,8 @@ refuse "a file below nothing" "$good_model" 'ranks 4 2\ntier disk 1GiB 1e9 5\n' 
     "tier disk: the cluster has no tier dram"
 printf 'neo-profile 1\ntable other 9 1:1\n' >"$W/other.profile"
 refuse_option "--profile: it has none of the tables of the model" --profile "$W/other.profile"
+printf 'neo-profile 1\ntable c 51 1:1\n' >"$W/other.profile"
+refuse_option "it has table 'c' of 51 rows, the model of 50" --profile "$W/other.profile"
 # By a profile: rows worth a copy on every rank, and in each node where links across are slow.
 printf 'batch 1000\ntable a 4000x16 1 buckets=4\n' >"$W/level.model"
 printf 'neo-profile 1\ntable a 4000 2:80000 30:30000 3968:39680\n' >"$W/level.profile"

@@ -184,7 +184,7 @@ least=$(sed -n 's/.*a batch of these tables needs \([0-9]*\).*/\1/p' "$W/err")
 refused "a byte too little" "needs $least" $tier --memory $((least - 1))
 if "$D" $base $tier --memory "$least" >"$W/out" 2>&1; then pass; else
     fail "what it needs is too little: $(tail -1 "$W/out")"; fi
-refused "no device" "--tier -: memory of the host is below that of" --tier - --memory 8M
+refused "no device" "--tier -: .* --device cuda alone: name a file" --tier - --memory 8M
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3

@@ -224,14 +224,16 @@ cat "$W/slow.cluster" | "$B/dlrm" $model --ranks 2 --show-plan --cluster /dev/st
     grep '^plan:' >"$W/plan.pipe"
 same "--cluster from a pipe" "$(cat "$W/plan.pipe")" "$(cat "$W/plan.2e6")"
 printf 'flops 1e9\nlayer forward 1e-9 0 x\n' >"$W/bad.cluster"
+printf 'flops 1e9\nlayer forward 1e-9 0\n' >"$W/few.cluster"
 printf 'flops 20G 7\n' >"$W/more.cluster"
 printf 'local 2e9 5\n' >"$W/no.cluster"
 printf 'flops 2e9\n# a typo:\nlokup 1.2\n' >"$W/typo.cluster"
 printf 'flops 2e9\nrows adam2 1 2 3 4 5 6\n' >"$W/curve.cluster"
 for case in "$W/typo.cluster|typo.cluster:3: nothing that a cluster has: 'lokup 1.2'" \
     "$W/curve.cluster|curve.cluster:2: nothing that a cluster has: 'rows adam2'" \
-    "$W/bad.cluster|bad.cluster:2: layer forward: 3 more numbers from 0 up are wanted" \
-    "$W/more.cluster|more.cluster:1: flops: more than belongs on the line" \
+    "$W/bad.cluster|bad.cluster:2: layer forward: 'x' is no number from 0 to 1" \
+    "$W/few.cluster|few.cluster:2: layer forward: 3 more numbers are wanted" \
+    "$W/more.cluster|more.cluster:1: flops: more than belongs on the line: '7'" \
     "$W/no.cluster|no line says how fast a rank computes" "$W|Is a directory" \
     "$W/nowhere|--cluster $W/nowhere: No such file"; do
     if "$B/dlrm" $model --cluster "${case%%|*}" >"$W/out" 2>"$W/err"; then

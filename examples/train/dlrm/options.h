@@ -578,7 +578,7 @@ static neo_status check_tier(const options *o) {
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     if (!strcmp(o->tier, "-") && !strcmp(o->machine.device, "cpu"))
-        REFUSE("--tier -: memory of the host is below that of --device cuda");
+        REFUSE("--tier -: memory of the host is below that of --device cuda alone: name a file");
     return NEO_OK;
 }
 
