@@ -225,8 +225,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("warm-rows", warm_rows, "N", NULL, 0, 1000000,
               "*the next N rows, behind --hot-rows, have a copy on each of --nodes, cut over its "
               "ranks: their ids and rows stay in the node, their gradients cross once a row; V of "
-              "--repro-shards is H of --nodes times a power of two; build/serve does not take "
-              "them"),
+              "--repro-shards is H of --nodes times a power of two; --memory does not count them, "
+              "build/serve does not take them"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
