@@ -72,13 +72,13 @@ extern "C" {
    4 MiB; the call goes on when they are there. neo_bags_prefetch reads rows of a batch in host
    memory to the host's memory. A step that is being recorded (neo_cuda_graph_begin) is refused.
 
-   BATCHES AHEAD. neo_bags_prefetch announces batches in order of their steps, at most `prefetch`
-   before the forward of the first, which is known by its arrays; one more drops the oldest. Rows
-   that are in no line are read to memory of their own, those announced first before others. With 2
-   or more, lines that an announced batch needs stay until its forward, and others of their set
-   leave; of rows in overflow those are read again. Where that memory is full, rows of batches
-   announced before keep their places, and of the later one those that find none are left to its own
-   call (refused counts them). Announcing changes which rows have lines, and no bit.
+   BATCHES AHEAD. neo_bags_prefetch announces batches in order of steps, at most N = `prefetch`
+   before the forward of the first, known by its arrays: after that of step s the batch of s + N.
+   One more drops the oldest. Rows in no line are read to memory of their own, those announced first
+   before others. With 2 or more, lines that an announced batch needs stay until its forward, and
+   others of their set leave; of rows in overflow those are read again. Where that memory is full,
+   rows announced before keep their places; those that find none are left to their batch's own call
+   (refused counts them). Announcing changes which rows have lines, and no bit.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT; of rows written behind a call the next
    that moves some tells) rows may be lost: the tier refuses all that follows, with the first
