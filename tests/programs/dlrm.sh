@@ -188,6 +188,8 @@ warm="$model --repro-shards 8 --hot-rows 6 --warm-rows 30"
 try "--save-profile, warm rows" $D $warm --save-profile "$W/warm.profile"
 warm="$warm --profile $W/warm.profile"
 warmed=$(digest $warm --threads 1)
+same "--warm-rows, its report" "$(digest $warm --ranks 4 --nodes 2 --micro-batches 1 --show-plan \
+    --report "$W/warm.html")" "$warmed"
 while read -r more; do
     part || continue
     same "--warm-rows $more" "$(digest $warm $more)" "$warmed"
@@ -195,7 +197,6 @@ done <<END
 --ranks 2 --eval-every 0.2
 --ranks 2 --nodes 2 --pipeline off
 --ranks 4 --nodes 2 --plan rw --clip-norm 1e9
---ranks 4 --nodes 2 --micro-batches 1 --show-plan --report $W/warm.html
 --ranks 8 --nodes 4 --plan grid
 --ranks 8 --nodes 2 --wire-forward f32 --plan tw
 END
@@ -1251,7 +1252,7 @@ digest $model --repro-shards 8 --checkpoint "$W/two" --every 4 >"$W/out"
 newest=$W/two/$(ls "$W/two" | tail -1)
 : >"$newest/$(basename "$weights")"
 refused "a damaged newest checkpoint" \
-    "the checkpoint before it is of step 8: to go on from that, move $newest away" \
+    "the checkpoint before it is of step [48]: to go on from that, move $newest away" \
     $model --repro-shards 8 --checkpoint "$W/two" --resume
 mv "$newest" "$W/moved"
 same "the one before it" "$(digest $model --repro-shards 8 --checkpoint "$W/two" --resume)" "$base"
