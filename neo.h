@@ -6573,9 +6573,9 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    tasks; each goes over k in segments, packs the segment's panels of B into its worker's scratch,
    packs A by blocks of tile rows where that pays (a row's part stays in the first-level cache), and
    runs along the panels row by row: a group of them (which stays in the second-level cache) over
-   the block, then the next. Where C has few rows, B is read once
-   and its reading counts: then panels are packed in small groups, and the tiles of a group fetch
-   what the next group is packed of. Tiles of a large C are fetched ahead, too.
+   the block, then the next. Where C has few rows, B is read once and its reading counts: then
+   panels are packed in small groups, and the tiles of a group fetch what the next group is packed
+   of. Tiles of a large C are fetched ahead, too.
 
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers. Subtree sums that wait stand in the worker's scratch: those
@@ -6867,11 +6867,9 @@ static void neo__gemm_plan(neo__gemm *gemm) {
 
     const int64_t segment = NEO__MAX(1, (call->k + gemm->segments - 1) / gemm->segments);
     const int few = !NEO__TREE(gemm) && call->m <= NEO__GEMM_FEW_ROWS;
-    const int64_t group_floats = NEO__TREE(gemm) ? NEO__GEMM_LEAF_B_FLOATS
-                                 : few   ? NEO__GEMM_FEW_B_FLOATS
-                                         : NEO__GEMM_GROUP_FLOATS;
-    int64_t b_floats = NEO__GEMM_B_FLOATS;
-    if (few || NEO__TREE(gemm)) b_floats = group_floats;
+    int64_t group_floats = NEO__GEMM_GROUP_FLOATS, b_floats = NEO__GEMM_B_FLOATS;
+    if (NEO__TREE(gemm)) group_floats = b_floats = NEO__GEMM_LEAF_B_FLOATS; /* one group */
+    else if (few) group_floats = NEO__GEMM_FEW_B_FLOATS;
     gemm->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     gemm->one_place = few;
     gemm->group_panels = NEO__MAX(1, group_floats / (segment * gemm->width));

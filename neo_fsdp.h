@@ -910,20 +910,26 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
 static neo_status neo__shard_there(neo_shard *s, int64_t floats); /* >>impl-shard-device */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
+/* The groups of ranks, those that take rows first; each once: NULL, where it is one before, or not
+   there. */
+enum { NEO__SHARD_ROW_GROUPS = 4, NEO__SHARD_GROUPS = 9 };
+static void neo__shard_groups(const neo_shard *s, neo_comm *groups[NEO__SHARD_GROUPS]) {
+    neo_comm *const all[NEO__SHARD_GROUPS] = {s->rows,  s->moves,    s->every, s->sums, s->ids,
+                                              s->peers, s->id_moves, s->node,  s->cross};
+    for (int i = 0; i < NEO__SHARD_GROUPS; i++) {
+        groups[i] = all[i];
+        for (int k = 0; k < i; k++)
+            if (all[k] == all[i]) groups[i] = NULL;
+    }
+}
 NEO_API void neo_shard_destroy(neo_shard *shard) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     if (!shard) return;
     neo__live_end(shard->ctx, &shard->live);
     if (shard->lends) neo__comm_bequeath(shard->rows, shard->work, shard->work_bytes);
-    if (shard->sums != shard->every && shard->sums != shard->moves) neo_comm_destroy(shard->sums);
-    if (shard->moves != shard->rows) neo_comm_destroy(shard->moves);
-    if (shard->every != shard->rows) neo_comm_destroy(shard->every);
-    neo_comm_destroy(shard->peers);
-    neo_comm_destroy(shard->id_moves);
-    neo_comm_destroy(shard->ids);
-    neo_comm_destroy(shard->rows);
-    neo_comm_destroy(shard->node);
-    neo_comm_destroy(shard->cross);
+    neo_comm *groups[NEO__SHARD_GROUPS];
+    neo__shard_groups(shard, groups);
+    for (int i = NEO__SHARD_GROUPS - 1; i >= 0; i--) neo_comm_destroy(groups[i]);
     neo_bags_destroy(shard->bags);
     neo_bags_destroy(shard->replicas);
     if (!shard->lends) neo__pinned_free(shard->ctx, shard->work, shard->work_bytes);
@@ -1829,9 +1835,9 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
     if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
-    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves, s->node,
-                          s->cross, s->every, s->peers, s->sums};
-    for (int i = 0; i < 9; i++) neo_comm_abort(groups[i], kept.text);
+    neo_comm *groups[NEO__SHARD_GROUPS];
+    neo__shard_groups(s, groups);
+    for (int i = 0; i < NEO__SHARD_GROUPS; i++) neo_comm_abort(groups[i], kept.text);
     return neo__error_restore(&kept);
 }
 /* Bring a batch as far as `stage`. */
@@ -2606,7 +2612,7 @@ static void neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
    subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
    then steps the touched rows alike. A device merges a subtree's gradients where they lie in dense,
-   sums there, and steps from dense_sum; what it keeps is out of the way. Without one, and through
+   sums there, and steps from dense.sum; what it keeps is out of the way. Without one, and through
    the host, they are merged as kept gradients, and what is kept is parked meanwhile.
    ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
@@ -2677,24 +2683,51 @@ static neo_status neo__shard_copies_forward(neo_shard *s) {
     NEO__TRY(neo__shard_copies_rows(s, 0, s->now->batch.batch, 0, &j, &rows));
     return neo__shard_look_up(s, s->replicas, &j, rows);
 }
-/* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
-static neo_status neo__shard_copies_empty(neo_shard *shard, float *dense, unsigned char *marks) {
-    for (int64_t i = 0; i < neo_bags_kept_count(shard->replicas); i++) {
+/* Move gradients that a neo_bags keeps to `grads`, of all rows, and mark these rows. */
+static neo_status neo__shard_dense_empty(const neo__shard_dense *dense, neo_bags *bags,
+                                         float *grads, unsigned char *marks) {
+    for (int64_t i = 0; i < neo_bags_kept_count(bags); i++) {
         int32_t t;
         int64_t row;
-        const float *g = neo_bags_kept_row(shard->replicas, i, &t, &row);
+        const float *g = neo_bags_kept_row(bags, i, &t, &row);
         if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo__bags_tensor(shard->replicas, t, 0).shape[1];
-        neo__shard_copy(dense + shard->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
-        marks[shard->copies.at[2 * t + 1] + row] = 1;
+        int64_t dim = neo__bags_tensor(bags, t, 0).shape[1];
+        neo__shard_copy(grads + dense->at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
+        marks[dense->at[2 * t + 1] + row] = 1;
     }
-    return neo_bags_clear(shard->replicas);
+    return neo_bags_clear(bags);
+}
+/* What a neo_bags keeps waits in `sum`: it needs the room next. */
+static neo_status neo__shard_dense_park(neo__shard_dense *dense, neo_bags *bags) {
+    neo__shard_fill(dense->parked, 0, (size_t)dense->marks);
+    return neo__shard_dense_empty(dense, bags, dense->sum, dense->parked);
+}
+/* The marked rows of `sum`, closed up, add to what a neo_bags keeps. */
+static neo_status neo__shard_dense_keep(neo_shard *shard, const neo__shard_dense *dense,
+                                        neo_bags *bags, const unsigned char *marks) {
+    float *sum = dense->sum;
+    for (int32_t t = 0; t < neo_bags_table_count(bags); t++) {
+        neo_tensor w = neo__bags_tensor(bags, t, 0);
+        int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
+        for (int64_t row = 0; row < rows; row++) {
+            if (!marks[row]) continue;
+            memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
+            dense->row[n++] = row;
+        }
+        neo_tensor grads;
+        NEO__TRY(neo__shard_take_there(shard, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
+        NEO__TRY(neo_bags_add_grad(bags, t, dense->row, n, grads));
+        sum += rows * dim;
+        marks += rows;
+    }
+    return NEO_OK;
 }
 /* Dense gradients of one subtree of leaves, and which rows it touched, or (first) it alone. */
-static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *leaves, float *dense,
+static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *leaves, float *grads,
                                           int first) {
     neo_jagged j;
     neo_tensor rows;
+    const neo__shard_dense *dense = &shard->copies.dense;
     const neo__shard_batch *b = shard->now;
     int shards = neo_ctx_repro_shards(shard->ctx);
     int64_t mine = b->begin[neo__shard_place(shard)];
@@ -2702,42 +2735,27 @@ static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *le
     int64_t end = neo_leaf_begin(b->all, shards, leaves->first + leaves->count) - mine;
     NEO__TRY(neo__shard_copies_rows(shard, begin, end, 1, &j, &rows));
     if (shard->pooled.on_device)
-        return neo__bags_dense_sum(shard->replicas, &j, rows, leaves, dense,
-                                   shard->copies.touched, first);
-    if (first) neo__shard_fill(shard->copies.touched, 0, (size_t)shard->copies.rows);
+        return neo__bags_dense_sum(shard->replicas, &j, rows, leaves, grads, dense->touched,
+                                   first);
+    if (first) neo__shard_fill(dense->touched, 0, (size_t)dense->rows);
     NEO__TRY(neo__shard_take_there(shard, rows, 0, &rows));
     NEO__TRY(neo_bags_accumulate(shard->replicas, &j, rows, leaves));
-    neo__shard_fill(dense, 0, (size_t)shard->copies.floats * sizeof *dense);
-    return neo__shard_copies_empty(shard, dense, shard->copies.touched);
+    neo__shard_fill(grads, 0, (size_t)dense->floats * sizeof *grads);
+    return neo__shard_dense_empty(dense, shard->replicas, grads, dense->touched);
 }
-/* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
-static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *touched) {
-    float *sum = shard->copies.dense_sum;
-    if (shard->pooled.on_device) return neo__bags_dense_keep(shard->replicas, sum, touched);
-    for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
-        neo_tensor w = neo__bags_tensor(shard->replicas, t, 0);
-        int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
-        for (int64_t row = 0; row < rows; row++) {
-            if (!touched[row]) continue;
-            memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
-            shard->copies.row[n++] = row;
-        }
-        neo_tensor grads;
-        NEO__TRY(neo__shard_take_there(shard, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
-        NEO__TRY(neo_bags_add_grad(shard->replicas, t, shard->copies.row, n, grads));
-        sum += rows * dim;
-        touched += rows;
-    }
-    return NEO_OK;
+static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *marks) {
+    const neo__shard_dense *dense = &shard->copies.dense;
+    if (shard->pooled.on_device) return neo__bags_dense_keep(shard->replicas, dense->sum, marks);
+    return neo__shard_dense_keep(shard, dense, shard->replicas, marks);
 }
 NEO__HOT_END
-/* The beginning of each of them in dense and in touched. */
-static void neo__shard_copies_place(neo_shard *shard) {
+/* Where tables begin. */
+static void neo__shard_dense_place(neo__shard_dense *dense, neo_bags *bags) {
     int64_t floats = 0, rows = 0;
-    for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
-        neo_tensor w = neo__bags_tensor(shard->replicas, t, 0);
-        shard->copies.at[2 * t] = floats;
-        shard->copies.at[2 * t + 1] = rows;
+    for (int32_t t = 0; t < neo_bags_table_count(bags); t++) {
+        neo_tensor w = neo__bags_tensor(bags, t, 0);
+        dense->at[2 * t] = floats;
+        dense->at[2 * t + 1] = rows;
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
@@ -2748,23 +2766,21 @@ static neo_status neo__shard_copies_backward(neo_shard *shard) {
     const void *pieces[NEO_MAX_SUBTREES];
     neo_ticket ignored;
     int count = neo_comm_subtrees(shard->every, neo__shard_place(shard), shard->now->all, subtree);
+    neo__shard_dense *dense = &shard->copies.dense;
     const int parks = shard->kept.batches > 0 && !shard->pooled.on_device;
-    if (!shard->pooled.on_device) neo__shard_copies_place(shard);
-    if (parks) { /* what is kept waits in dense_sum: neo_bags uses its room next */
-        neo__shard_fill(shard->copies.parked, 0, (size_t)shard->copies.marks);
-        NEO__TRY(neo__shard_copies_empty(shard, shard->copies.dense_sum, shard->copies.parked));
-    }
+    if (!shard->pooled.on_device) neo__shard_dense_place(dense, shard->replicas);
+    if (parks) NEO__TRY(neo__shard_dense_park(dense, shard->replicas));
     for (int i = 0; i < count; i++) {
-        float *dense = shard->copies.dense + i * shard->copies.floats;
-        NEO__TRY(neo__shard_copies_grads(shard, &subtree[i], dense, i == 0));
-        pieces[i] = dense;
+        float *grads = dense->grads + i * dense->floats;
+        NEO__TRY(neo__shard_copies_grads(shard, &subtree[i], grads, i == 0));
+        pieces[i] = grads;
     }
-    if (parks) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.parked));
+    if (parks) NEO__TRY(neo__shard_copies_keep(shard, dense->parked));
     if (shard->sums != shard->moves) NEO__TRY(neo__shard_alone(shard));
-    NEO__TRY(neo_comm_all_reduce_leaves(shard->sums, pieces, shard->copies.dense_sum,
-                                        shard->copies.floats, NEO_F32, &ignored));
-    return neo_comm_all_reduce(shard->sums, NEO_REDUCE_MAX, shard->copies.touched,
-                               shard->copies.touched, shard->copies.rows, NEO_U8, &shard->ticket);
+    NEO__TRY(neo_comm_all_reduce_leaves(shard->sums, pieces, dense->sum, dense->floats, NEO_F32,
+                                        &ignored));
+    return neo_comm_all_reduce(shard->sums, NEO_REDUCE_MAX, dense->touched, dense->touched,
+                               dense->rows, NEO_U8, &shard->ticket);
 }
 
 /* ---------------------------------------------------------------------------
@@ -2902,61 +2918,28 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    steps the rows that any group touched, alike. What neo_bags keeps of batches before is parked in
    `sum` meanwhile, as its room is needed to merge.
    ------------------------------------------------------------------------ */
-NEO__HOT_BEGIN
-/* Move gradients that neo_bags keeps to `dense`, all rows of all parts, and mark these rows. */
-static neo_status neo__shard_merge_empty(neo_shard *shard, float *dense, unsigned char *marks) {
-    const neo__shard_part *part = shard->map->parts + shard->map->part_begin[shard->rank];
-    const int64_t kept = neo_bags_kept_count(shard->bags);
-    neo__shard_fill(dense, 0, (size_t)shard->merging.floats * sizeof *dense);
-    neo__shard_fill(marks, 0, (size_t)shard->merging.rows);
-    for (int64_t i = 0; i < kept; i++) {
-        int32_t table;
-        int64_t row, floats = 0, rows = 0;
-        const float *grad = neo_bags_kept_row(shard->bags, i, &table, &row);
-        for (int32_t t = 0; t < table; t++)
-            floats += part[t].rows * part[t].cols, rows += part[t].rows;
-        memcpy(dense + floats + row * part[table].cols, grad,
-               (size_t)part[table].cols * sizeof *grad);
-        marks[rows + row] = 1;
-    }
-    return neo_bags_clear(shard->bags);
-}
-/* The marked rows of `sum`, closed up, add to what neo_bags keeps. */
 static neo_status neo__shard_merge_keep(neo_shard *shard, const unsigned char *marks) {
-    const neo__shard_part *part = shard->map->parts + shard->map->part_begin[shard->rank];
-    float *sum = shard->merging.sum;
-    for (int32_t t = 0; t < neo_bags_table_count(shard->bags); t++) {
-        const int64_t cols = part[t].cols;
-        int64_t n = 0;
-        for (int64_t row = 0; row < part[t].rows; row++) {
-            if (!marks[row]) continue;
-            memmove(sum + n * cols, sum + row * cols, (size_t)cols * sizeof *sum);
-            shard->merging.row[n++] = row;
-        }
-        NEO__TRY(neo_bags_add_grad(shard->bags, t, shard->merging.row, n,
-                                   neo_tensor_2d(sum, NEO_F32, n, cols)));
-        sum += part[t].rows * cols;
-        marks += part[t].rows;
-    }
-    return NEO_OK;
+    return neo__shard_dense_keep(shard, &shard->merging, shard->bags, marks);
 }
-NEO__HOT_END
 static neo_status neo__shard_merge(neo_shard *shard) {
-    neo__shard_merging *merging = &shard->merging;
+    neo__shard_dense *dense = &shard->merging;
+    neo_bags *bags = shard->bags;
     const neo__shard_batch *batch = shard->now;
     const int leaves = neo_ctx_repro_shards(shard->ctx) / shard->map->groups;
     const neo_leaves subtree = {batch->all, shard->group * leaves, leaves, 0};
-    const void *piece = merging->dense;
+    const void *piece = dense->grads;
     const int parks = shard->kept.batches > 0;
-    if (parks) NEO__TRY(neo__shard_merge_empty(shard, merging->sum, merging->parked));
-    NEO__TRY(neo_bags_accumulate(shard->bags, &batch->local, neo__shard_local_rows(shard),
-                                 &subtree));
-    NEO__TRY(neo__shard_merge_empty(shard, merging->dense, merging->touched));
-    if (parks) NEO__TRY(neo__shard_merge_keep(shard, merging->parked));
-    NEO__TRY(neo_comm_all_reduce_leaves(shard->peers, &piece, merging->sum, merging->floats,
-                                        NEO_F32, NULL));
-    return neo_comm_all_reduce(shard->peers, NEO_REDUCE_MAX, merging->touched, merging->touched,
-                               merging->rows, NEO_U8, NULL);
+    neo__shard_dense_place(dense, bags);
+    if (parks) NEO__TRY(neo__shard_dense_park(dense, bags));
+    NEO__TRY(neo_bags_accumulate(bags, &batch->local, neo__shard_local_rows(shard), &subtree));
+    neo__shard_fill(dense->touched, 0, (size_t)dense->rows);
+    neo__shard_fill(dense->grads, 0, (size_t)dense->floats * sizeof *dense->grads);
+    NEO__TRY(neo__shard_dense_empty(dense, bags, dense->grads, dense->touched));
+    if (parks) NEO__TRY(neo__shard_merge_keep(shard, dense->parked));
+    NEO__TRY(neo_comm_all_reduce_leaves(shard->peers, &piece, dense->sum, dense->floats, NEO_F32,
+                                        NULL));
+    return neo_comm_all_reduce(shard->peers, NEO_REDUCE_MAX, dense->touched, dense->touched,
+                               dense->rows, NEO_U8, NULL);
 }
 
 /* ---------------------------------------------------------------------------
@@ -3068,7 +3051,7 @@ static neo_status neo__shard_hurry(neo_shard *s) {
     neo_status status = neo__shard_advance(s, next, NEO__SHARD_IDS);
     return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
 }
-/* ... and come, to local and to dense_sum. */
+/* ... and come, to local and to dense.sum. */
 static neo_status neo__shard_come(neo_shard *shard) {
     const neo__shard_pooled *p = &shard->pooled;
     NEO__TRY(neo__shard_hurry(shard));
@@ -3260,7 +3243,7 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     if (shard->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(shard));
     const int at_once = batch && shard->pooled.on_device;
     if (shard->replicas && batch && !at_once)
-        NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
+        NEO__TRY(neo__shard_copies_keep(shard, shard->copies.dense.touched));
     if (shard->bags && batch && shard->map->sync < 0) {
         NEO__TRY(neo__shard_merge_keep(shard, shard->merging.touched));
         NEO__TRY(neo_bags_step(shard->bags, lr));
@@ -3273,8 +3256,8 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
         NEO__TRY(neo_bags_step(shard->bags, lr));
     }
     if (shard->replicas && at_once)
-        NEO__TRY(neo__bags_dense_step(shard->replicas, shard->copies.dense_sum,
-                                      shard->copies.touched, lr));
+        NEO__TRY(neo__bags_dense_step(shard->replicas, shard->copies.dense.sum,
+                                      shard->copies.dense.touched, lr));
     else if (shard->replicas) NEO__TRY(neo_bags_step(shard->replicas, lr));
     neo__device_counts(shard->ctx, &shard->steps);
     shard->steps++;
@@ -3514,7 +3497,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights) {
    Gradients that are kept are in the slots of this rank's neo_bags: of its parts, and of its copies
    of data-parallel tables, which every rank has alike once the sums over all ranks are there. In
    host memory the neo_bags of copies also merges each subtree of leaves of a batch, before that
-   sum: meanwhile what it keeps is parked in dense_sum.
+   sum: meanwhile what it keeps is parked in dense.sum.
 
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
@@ -3545,7 +3528,7 @@ static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch 
 }
 static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = neo__shard_stepped(s, s->now);
-    if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
+    if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.dense.touched));
     if (!s->bags) return NEO_OK;
     if (s->map->sync < 0) return neo__shard_merge_keep(s, s->merging.touched);
     NEO__TRY(neo__shard_keep_room(s, b));
@@ -3692,6 +3675,7 @@ static void neo__shard_add_stats(neo_comm_stats *to, neo_comm_stats more) {
     }
 }
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
+    neo_comm *groups[NEO__SHARD_GROUPS];
     neo_shard_stats st;
     neo__shard_fill(&st, 0, sizeof st);
     st.steps = shard->steps;
@@ -3709,12 +3693,9 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     st.ids = neo_comm_get_stats(shard->ids);
     if (shard->id_moves) neo__shard_add_stats(&st.ids, neo_comm_get_stats(shard->id_moves));
     st.rows = neo_comm_get_stats(shard->rows);
-    if (shard->moves != shard->rows)
-        neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->moves));
-    if (shard->every != shard->rows)
-        neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->every));
-    if (shard->sums != shard->every && shard->sums != shard->moves)
-        neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->sums));
+    neo__shard_groups(shard, groups);
+    for (int i = 1; i < NEO__SHARD_ROW_GROUPS; i++)
+        if (groups[i]) neo__shard_add_stats(&st.rows, neo_comm_get_stats(groups[i]));
     if (shard->peers) st.peers = neo_comm_get_stats(shard->peers);
     if (shard->node) {
         st.node = neo_comm_get_stats(shard->node);
@@ -3746,9 +3727,9 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
     s->ids_given = s->ids_full = 0;
     s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
-    neo_comm *groups[] = {s->ids,   s->rows,  s->moves, s->id_moves, s->node,
-                          s->cross, s->every, s->peers, s->sums};
-    for (int i = 0; i < 9; i++)
+    neo_comm *groups[NEO__SHARD_GROUPS];
+    neo__shard_groups(s, groups);
+    for (int i = 0; i < NEO__SHARD_GROUPS; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
 

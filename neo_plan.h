@@ -1148,16 +1148,16 @@ static double neo__plan_touched(const neo_plan *plan) {
     return bytes;
 }
 static double neo__plan_decay(double x); /* >>impl-plan-tier */
+static const double neo__plan_log_2 = 0.6931471805599453;
 /* Share of lines that a cache has lost after so many bytes: each takes the place of any. */
 static double neo__plan_far(const neo_cluster *cluster, double bytes) {
     const double cache = cluster->calibration.cache > 0.0 ? cluster->calibration.cache
-                                                          : (double)NEO__PLAN_CACHE,
-                 log_2 = 0.6931471805599453;
-    return 1.0 - neo__plan_decay(log_2 * bytes / cache);
+                                                          : (double)NEO__PLAN_CACHE;
+    return 1.0 - neo__plan_decay(neo__plan_log_2 * bytes / cache);
 }
 /* Steps, of so many bytes each, for which a cache keeps a line in the mean. */
 static double neo__plan_kept(const neo_cluster *cluster, double touched) {
-    return cluster->calibration.cache / (touched * 0.6931471805599453);
+    return cluster->calibration.cache / (touched * neo__plan_log_2);
 }
 /* Share of ids in whose update a line is not in a cache: of the row, where a step touches more than
    one keeps, as forward has read it; of its state, where the batches before do not have it. */
@@ -2155,26 +2155,25 @@ typedef struct neo__shard_pooled {
     int32_t *host_lengths; /* lengths, in host memory */
 } neo__shard_pooled;
 
-/* Data-parallel tables: see >>impl-shard-copies. */
-typedef struct neo__shard_copies {
-    int64_t features, width, ids, rows, floats, most_rows, subtrees, marks;
-    int64_t *offsets;
-    int64_t *at; /* [tables][2]: a table's first number in dense, first row in touched */
-    float *dense, *dense_sum; /* with touched they are where pooled rows are */
+/* Gradients of all rows of a neo_bags: the tables one after another, each [rows][dim], and a mark
+   for each row that has one; their sum over ranks; what is kept beside them (row: rows of a table
+   that go on their way). See neo__shard_dense_empty. */
+typedef struct neo__shard_dense {
+    int64_t tables, rows, floats, most_rows, marks;
+    int64_t *at; /* [tables][2]: a table's first number, first row */
+    float *grads, *sum;
     unsigned char *touched, *parked;
     int64_t *row;
+} neo__shard_dense;
+/* Data-parallel tables: see >>impl-shard-copies. */
+typedef struct neo__shard_copies {
+    int64_t features, width, ids, subtrees;
+    int64_t *offsets;
+    neo__shard_dense dense; /* grads of each subtree; they, sum and touched: where pooled rows are */
     neo__buffer ids_of[2]; /* of a batch: ids, weights */
     neo_jagged all;        /* whole: these, of all samples of the running batch */
     int whole;
 } neo__shard_copies;
-
-/* Gradients of replicas that meet merged: see >>impl-shard-merge. */
-typedef struct neo__shard_merging {
-    int64_t rows, floats, most_rows, marks; /* of this rank's parts */
-    float *dense, *sum;
-    unsigned char *touched, *parked;
-    int64_t *row;
-} neo__shard_merging;
 
 /* Block sums of tables cut by columns: see >>impl-shard-cut. */
 typedef struct neo__shard_cutting {
@@ -2245,7 +2244,7 @@ struct neo_shard {
     neo__shard_exchange exchange;
     neo__shard_pooled pooled;
     neo__shard_copies copies;
-    neo__shard_merging merging;
+    neo__shard_dense merging; /* see >>impl-shard-merge */
     neo__shard_cutting cutting;
     neo__shard_kept kept;
     neo__shard_per_id per_id;
@@ -2316,6 +2315,15 @@ static void neo__shard_size_exchange(neo_shard *shard) {
         exchange->full_ids += neo__shard_expect_rows(map, r->feature, rows, shard->reach);
     }
 }
+/* Of one more table. */
+static void neo__shard_dense_add(const neo__shard_map *map, neo__shard_dense *dense, int64_t rows,
+                                 int64_t dim) {
+    dense->tables++;
+    dense->rows += rows;
+    dense->floats += rows * dim;
+    dense->most_rows = NEO__MAX(dense->most_rows, rows);
+    dense->marks = map->kept_batches ? dense->rows : 0;
+}
 static void neo__shard_size_copies(neo_shard *shard, int leaves) {
     const neo__shard_map *map = shard->map;
     neo__shard_copies *copies = &shard->copies;
@@ -2328,20 +2336,13 @@ static void neo__shard_size_copies(neo_shard *shard, int leaves) {
         copies->width += map->none ? 0 : table->dim;
         copies->ids += neo__shard_expect_own(shard, f);
         if (i > 0 && map->feature_table[map->replicas[i - 1]] == t) continue;
-        copies->rows += table->rows;
-        copies->floats += table->rows * table->dim;
-        copies->most_rows = NEO__MAX(copies->most_rows, table->rows);
+        neo__shard_dense_add(map, &copies->dense, table->rows, table->dim);
     }
-    copies->marks = map->kept_batches ? copies->rows : 0;
 }
 static void neo__shard_size_merging(neo_shard *s) {
     const neo__shard_map *m = s->map;
-    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1] && m->sync < 0; p++) {
-        s->merging.rows += m->parts[p].rows;
-        s->merging.floats += m->parts[p].rows * m->parts[p].cols;
-        s->merging.most_rows = NEO__MAX(s->merging.most_rows, m->parts[p].rows);
-    }
-    s->merging.marks = m->kept_batches ? s->merging.rows : 0;
+    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1] && m->sync < 0; p++)
+        neo__shard_dense_add(m, &s->merging, m->parts[p].rows, m->parts[p].cols);
 }
 /* Rows of a part that one step can touch, of one batch or of those that are kept. */
 static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
@@ -2524,6 +2525,17 @@ static void neo__shard_layout_lengths(neo_shard *shard, neo__carve *carve) {
     for (int i = 0; i < shard->slots && map->device_ids; i++)
         NEO__CARVE(carve, shard->batches[i].offsets, x->routes * shard->most + 1);
 }
+static void neo__shard_layout_dense(neo__carve *carve, neo__shard_dense *dense, int64_t subtrees) {
+    NEO__CARVE(carve, dense->grads, subtrees * dense->floats);
+    NEO__CARVE(carve, dense->sum, dense->floats);
+    NEO__CARVE(carve, dense->touched, dense->rows);
+}
+/* What the host moves them by. */
+static void neo__shard_layout_moved(neo__carve *carve, neo__shard_dense *dense) {
+    NEO__CARVE(carve, dense->at, 2 * dense->tables);
+    NEO__CARVE(carve, dense->row, dense->most_rows);
+    NEO__CARVE(carve, dense->parked, dense->marks);
+}
 static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     neo__shard_pooled *pooled = &shard->pooled;
     const int64_t batch = shard->most;
@@ -2536,9 +2548,7 @@ static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, pooled->mid_coded_out, pooled->place * pooled->mid_bytes);
     NEO__CARVE(carve, pooled->mid_coded_in, shard->share * pooled->mids_bytes);
     NEO__CARVE(carve, pooled->copies, shard->share * shard->copies.width);
-    NEO__CARVE(carve, shard->copies.dense, shard->copies.subtrees * shard->copies.floats);
-    NEO__CARVE(carve, shard->copies.dense_sum, shard->copies.floats);
-    NEO__CARVE(carve, shard->copies.touched, shard->copies.rows);
+    neo__shard_layout_dense(carve, &shard->copies.dense, shard->copies.subtrees);
     NEO__CARVE(carve, pooled->lengths, shard->map->mean_count * shard->share);
     NEO__CARVE(carve, pooled->block, pooled->blocks);
     NEO__CARVE(carve, pooled->part, pooled->parts);
@@ -2583,11 +2593,8 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
         neo__shard_layout_ids(shard, carve, b, shard->most);
         if (spread > 1) neo__shard_layout_ids(shard, carve, &shard->full[i], shard->reach);
     }
-    NEO__CARVE(carve, shard->merging.dense, shard->merging.floats);
-    NEO__CARVE(carve, shard->merging.sum, shard->merging.floats);
-    NEO__CARVE(carve, shard->merging.touched, shard->merging.rows);
-    NEO__CARVE(carve, shard->merging.parked, shard->merging.marks);
-    NEO__CARVE(carve, shard->merging.row, shard->merging.most_rows);
+    neo__shard_layout_dense(carve, &shard->merging, 1);
+    neo__shard_layout_moved(carve, &shard->merging);
     NEO__CARVE(carve, shard->kept.ids, shard->kept.parts);
     NEO__CARVE(carve, per_id->next, per_id->sources);
     NEO__CARVE(carve, per_id->in_at, per_id->routes);
@@ -2597,9 +2604,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
         NEO__CARVE(carve, shard->pooled.host_lengths, map->mean_count * shard->share);
         return;
     }
-    NEO__CARVE(carve, copies->at, 2 * copies->features);
-    NEO__CARVE(carve, copies->row, copies->most_rows);
-    NEO__CARVE(carve, copies->parked, copies->marks);
+    neo__shard_layout_moved(carve, &copies->dense);
     neo__shard_layout_pooled(shard, carve);
     shard->pooled.host_lengths = shard->pooled.lengths;
 }
@@ -2719,7 +2724,7 @@ static neo_status neo__shard_copies_desc(const neo_shard *shard, neo__arena *are
     desc->max_batch = NEO__MAX(shard->share, (int64_t)1);
     desc->max_ids = NEO__MAX(shard->copies.ids, (int64_t)1);
     desc->inverse = 0; /* written out on their way */
-    desc->max_kept_rows = shard->copies.rows;
+    desc->max_kept_rows = shard->copies.dense.rows;
     desc->tier = NULL; /* copies are in memory */
     return NEO_OK;
 }

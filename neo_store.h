@@ -1353,19 +1353,20 @@ static void neo__tier_work_layout(int64_t capacity, int64_t bags, neo__carve *ca
     NEO__CARVE(carve, tier->jobs, capacity);
     for (int i = 0; i < 2; i++) NEO__CARVE(carve, tier->sorted[i], capacity);
 }
+static int64_t neo__tier_lines_of(const neo__tier_table *to) {
+    return to->sets * NEO__LINE_WAYS + to->over + 1;
+}
 static void neo__tier_table_layout(neo__carve *carve, neo__tier_table *to) {
+    const int64_t lines = neo__tier_lines_of(to);
     to->over_places = neo__bags_slot_places(to->over);
     NEO__CARVE(carve, to->map.tag, to->sets * NEO__LINE_WAYS);
-    NEO__CARVE(carve, to->map.key, to->sets * NEO__LINE_WAYS + to->over + 1);
-    NEO__CARVE(carve, to->map.use, to->sets * NEO__LINE_WAYS + to->over + 1);
-    NEO__CARVE(carve, to->dirty, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(carve, to->map.key, lines);
+    NEO__CARVE(carve, to->map.use, lines);
+    NEO__CARVE(carve, to->dirty, lines);
     NEO__CARVE(carve, to->over_at, to->over_places);
     NEO__CARVE(carve, to->written, (to->rows + 63) / 64);
     if (to->indexed) NEO__CARVE(carve, to->index, to->rows);
-    if (to->deep) NEO__CARVE(carve, to->needed, to->sets * NEO__LINE_WAYS + to->over + 1);
-}
-static int64_t neo__tier_lines_of(const neo__tier_table *to) {
-    return to->sets * NEO__LINE_WAYS + to->over + 1;
+    if (to->deep) NEO__CARVE(carve, to->needed, lines);
 }
 /* Below a device: which rows lines have, in its memory. */
 static size_t neo__tier_line_row_bytes(const neo__tier_table *to) {
