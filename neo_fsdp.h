@@ -2697,7 +2697,7 @@ static neo_status neo__shard_dense_empty(const neo__shard_dense *dense, neo_bags
     }
     return neo_bags_clear(bags);
 }
-/* What a neo_bags keeps waits in `sum`: it needs the room next. */
+/* Gradients that a neo_bags keeps wait in `sum`: it needs the room next. */
 static neo_status neo__shard_dense_park(neo__shard_dense *dense, neo_bags *bags) {
     neo__shard_fill(dense->parked, 0, (size_t)dense->marks);
     return neo__shard_dense_empty(dense, bags, dense->sum, dense->parked);
@@ -2749,7 +2749,7 @@ static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *
     return neo__shard_dense_keep(shard, dense, shard->replicas, marks);
 }
 NEO__HOT_END
-/* Where tables begin. */
+/* Places of the tables. */
 static void neo__shard_dense_place(neo__shard_dense *dense, neo_bags *bags) {
     int64_t floats = 0, rows = 0;
     for (int32_t t = 0; t < neo_bags_table_count(bags); t++) {

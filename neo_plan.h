@@ -2169,7 +2169,7 @@ typedef struct neo__shard_dense {
 typedef struct neo__shard_copies {
     int64_t features, width, ids, subtrees;
     int64_t *offsets;
-    neo__shard_dense dense; /* grads of each subtree; they, sum and touched: where pooled rows are */
+    neo__shard_dense dense; /* grads: of each subtree; with sum and touched where pooled rows are */
     neo__buffer ids_of[2]; /* of a batch: ids, weights */
     neo_jagged all;        /* whole: these, of all samples of the running batch */
     int whole;
@@ -2315,7 +2315,7 @@ static void neo__shard_size_exchange(neo_shard *shard) {
         exchange->full_ids += neo__shard_expect_rows(map, r->feature, rows, shard->reach);
     }
 }
-/* Of one more table. */
+/* Room for one more table. */
 static void neo__shard_dense_add(const neo__shard_map *map, neo__shard_dense *dense, int64_t rows,
                                  int64_t dim) {
     dense->tables++;
@@ -2530,7 +2530,7 @@ static void neo__shard_layout_dense(neo__carve *carve, neo__shard_dense *dense, 
     NEO__CARVE(carve, dense->sum, dense->floats);
     NEO__CARVE(carve, dense->touched, dense->rows);
 }
-/* What the host moves them by. */
+/* Room to move them through the host. */
 static void neo__shard_layout_moved(neo__carve *carve, neo__shard_dense *dense) {
     NEO__CARVE(carve, dense->at, 2 * dense->tables);
     NEO__CARVE(carve, dense->row, dense->most_rows);

@@ -179,54 +179,49 @@ static void spawn(Replicas *r, int plan, int each, const char *what) {
     snprintf(text, sizeof text, "%s, plan %d, %d groups of %d ranks", what, plan, r->groups, each);
     spawn_case(&r->c, text, r->groups * each, run_rank, r);
 }
+/* Groups of so many ranks each, up to one of none, all placements; of each kind other cells, one of
+   `part` of them. */
+static void run_groups(Replicas *r, neo_ctx *ctx, int kind, const int (*groups)[2], int part,
+                       const char *what) {
+    const int merged = r->c.plan.sync_every == NEO_SYNC_MERGED;
+    r->c.steps = 4;
+    r->c.plan.wire_forward = kind % 4 == 1 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
+    r->c.plan.wire_backward = kind % 4 == 2 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
+    case_data(&r->c);
+    case_oracle(&r->c, ctx);
+    for (int i = 0; groups[i][0]; i++)
+        for (int plan = 0; plan <= RANDOM; plan++) {
+            const int cell = plan + 3 * kind + 11 * i;
+            if (cell % (test_grid() ? 1 : part << TEST_WATCHED)) continue;
+            r->c.plan.replicas = r->groups = groups[i][0];
+            r->c.prefetch = (plan + i) % 2;
+            r->c.plan.skip_empty = merged && (plan + i) % 3 == 0;
+            spawn(r, plan, groups[i][1], what);
+        }
+}
 static void groups_have_the_bits_of_one_rank(void) {
-    static const int GROUPS[] = {2, 4, 2, 3, 2, 4, 8}, EACH[] = {1, 1, 2, 2, 4, 2, 1};
+    static const int GROUPS[][2] = {{2, 1}, {4, 1}, {2, 2}, {3, 2}, {2, 4}, {4, 2}, {8, 1}, {0, 0}};
     for (int kind = 0; kind <= KINDS; kind++) {
         Replicas r;
         neo_ctx *ctx;
         begin(&r, &ctx, kind, 2);
-        r.c.steps = 4;
-        r.c.plan.wire_forward = kind % 4 == 1 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
-        r.c.plan.wire_backward = kind % 4 == 2 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
-        case_data(&r.c);
-        case_oracle(&r.c, ctx);
-        for (int i = 0; i < 7; i++)
-            for (int plan = 0; plan <= RANDOM; plan++) {
-                const int cell = plan + 3 * kind + 11 * i;
-                if (cell % (test_grid() ? 1 : 7 << TEST_WATCHED)) continue;
-                r.c.plan.replicas = r.groups = GROUPS[i];
-                r.c.prefetch = (plan + i) % 2;
-                spawn(&r, plan, EACH[i], "one");
-            }
+        run_groups(&r, ctx, kind, GROUPS, 7, "one");
         end(&r, ctx);
     }
 }
 
 /* Bits of one rank, and bytes, of merged gradients: of rows of all dtypes, empty bags skipped. */
 static void merged_groups_have_the_bits_of_one_rank(void) {
-    static const int GROUPS[] = {2, 4, 2, 2, 4, 8}, EACH[] = {1, 1, 2, 4, 2, 1};
+    static const int GROUPS[][2] = {{2, 1}, {4, 1}, {2, 2}, {2, 4}, {4, 2}, {8, 1}, {0, 0}};
     static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
     for (int kind = 0; kind <= KINDS; kind++) {
         Replicas r;
         neo_ctx *ctx;
         begin(&r, &ctx, kind, 2);
-        r.c.steps = 4;
         for (int t = 0; t < ZIPF.tables; t++)
             r.c.tables[t].dtype = DTYPES[kind == KINDS ? t % 4 : kind % 4];
-        r.c.plan.wire_forward = kind % 4 == 1 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
-        r.c.plan.wire_backward = kind % 4 == 2 ? NEO_WIRE_BF16 : NEO_WIRE_F32;
         r.c.plan.sync_every = NEO_SYNC_MERGED;
-        case_data(&r.c);
-        case_oracle(&r.c, ctx);
-        for (int i = 0; i < 6; i++)
-            for (int plan = 0; plan <= RANDOM; plan++) {
-                const int cell = plan + 3 * kind + 11 * i;
-                if (cell % (test_grid() ? 1 : 5 << TEST_WATCHED)) continue;
-                r.c.plan.replicas = r.groups = GROUPS[i];
-                r.c.prefetch = (plan + i) % 2;
-                r.c.plan.skip_empty = (plan + i) % 3 == 0;
-                spawn(&r, plan, EACH[i], "merged");
-            }
+        run_groups(&r, ctx, kind, GROUPS, 5, "merged");
         end(&r, ctx);
     }
 }
