@@ -2165,6 +2165,7 @@ typedef struct neo__shard_dense {
     unsigned char *touched, *parked;
     int64_t *row;
 } neo__shard_dense;
+
 /* Data-parallel tables: see >>impl-shard-copies. */
 typedef struct neo__shard_copies {
     int64_t features, width, ids, subtrees;
