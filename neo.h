@@ -3019,6 +3019,15 @@ NEO__UNUSED static void neo__lines_fresh(const neo__lines *lines) {
 #define NEO__PASS_NEON 4
 #define NEO__PASS_WARP 5 /* by neo_cuda.cuh */
 
+/* A part of a leaf in a segment of k; see >>impl-gemm. */
+typedef struct neo__gemm_piece {
+    int32_t count;
+    int32_t resume; /* goes on from what an earlier segment left in `slot` */
+    int32_t slot;   /* subtree sums waiting */
+    int32_t merges; /* of them, with this leaf: left + own, backwards */
+    int32_t last;   /* the result is the whole sum */
+} neo__gemm_piece;
+
 /* A tile: up to `rows` rows by one panel of columns of a product, with its sums in registers from
    the first k to the last. Operands are read in place or packed: a[r * a_row + k * a_k], b[k * b_k
    + j]. */
@@ -3035,9 +3044,9 @@ typedef struct neo__tile {
     int64_t init_row;
     float *c;
     int64_t c_row;
-    int64_t right; /* of a pair: so many k behind the first are of the right leaf */
-    const float *const *merge; /* then, so often: a left subtree sum + own, backwards */
-    int64_t merges;
+    const neo__gemm_piece *piece; /* NULL, or what k consists of; then no panels, bias and relu */
+    int64_t pieces;
+    float *const *slot; /* sums that wait, with rows like init's; c is that of the last leaf only */
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     int streams;       /* rows8: c goes past the caches */
@@ -3083,7 +3092,6 @@ struct neo__gemm_kernels {
     const neo__tile_fn *tile1; /* [neo__tile_at(rows)]: lanes columns; 1, 2, 4, 6 .. rows rows, and
                                   13 where rows is 14 */
     const neo__tile_fn *tile2; /* 2 lanes columns */
-    const neo__tile_fn *pair;  /* any columns: of two leaves, left + right */
     neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another; or
                                   NULL */
     neo__tile_fn listed;       /* 2 or 4 panels of 2 lanes, b_panel apart in b and bias, at places
@@ -6593,7 +6601,6 @@ enum {
     NEO__GEMM_FEW_B_FLOATS = 1 << 16,  /* 256 KiB is fetched while one is multiplied */
     NEO__GEMM_FETCH_FLOATS = 1 << 16,  /* C of so many is fetched ahead: 256 KiB */
     NEO__GEMM_FETCH_DEPTH = 32,        /* where sums have so many k */
-    NEO__GEMM_PAIR = 64,               /* leaves of up to so many are added two at a time */
     NEO__GEMM_FAR_FLOATS = 1 << 17,    /* an operand of so many is not near: 512 KiB; */
     NEO__GEMM_VAST_FLOATS = 1 << 21,   /* of so many, it comes from memory: 8 MiB */
     NEO__GEMM_SUM_FLOATS = 408 << 10,  /* subtree sums: 1632 KiB */
@@ -6616,14 +6623,6 @@ enum {
     NEO__GEMM_KEEPERS = 32             /* workers that remember what they have packed */
 };
 
-/* A part of a leaf inside a segment. */
-typedef struct neo__gemm_piece {
-    int32_t begin, count; /* of k, in the segment */
-    int32_t resume;       /* goes on from what an earlier segment left in `slot` */
-    int32_t slot;         /* subtree sums waiting */
-    int32_t merges;       /* of them, with this leaf */
-    int32_t last;         /* the result is the whole sum */
-} neo__gemm_piece;
 enum { NEO__WORKER_FLOATS = NEO__WORKER_SCRATCH_BYTES / (int)sizeof(float) };
 NEO__STATIC_ASSERT(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS <= NEO__WORKER_FLOATS &&
                        NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS <= NEO__WORKER_FLOATS &&
@@ -6916,14 +6915,12 @@ typedef struct neo__gemm_walk {
 static int neo__gemm_pieces(const neo__gemm *gemm, neo__gemm_walk *walk, int64_t end,
                             neo__gemm_piece *piece) {
     const neo__leaf_cut *leaves = &gemm->call.leaves;
-    const int64_t base = walk->k;
     int count = 0;
     while (walk->leaf < leaves->count) {
         const int64_t leaf_end = neo__leaf_row(leaves, walk->leaf + 1);
         const int64_t stop = NEO__MIN(leaf_end, end);
         if (leaf_end > end && stop == walk->k) break;
         neo__gemm_piece *p = &piece[count++];
-        p->begin = (int32_t)(walk->k - base);
         p->count = (int32_t)(stop - walk->k);
         p->resume = walk->open;
         p->slot = walk->height;
@@ -7016,39 +7013,15 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
                                 const neo__gemm_place *place, const neo__gemm_piece *piece,
                                 int pieces, float *kept, float *sums) {
     float buffer[NEO__TILE_MAX_FLOATS], *slot[NEO__GEMM_MAX_DEPTH];
-    const float *a = tile->a, *b = tile->b, *fetch = tile->fetch;
     const int64_t step = gemm->tile_rows * gemm->width;
     const int direct = place->cols == place->width && !gemm->swapped;
-    const int may_pair = gemm->width <= 2 * gemm->ctx->gemm->lanes;
-    tile->b_cols = place->width;
     for (int i = 0; i < gemm->depth; i++) slot[i] = (i < gemm->kept ? kept : sums) + i * step;
-    tile->init_row = place->width;
-    for (int i = 0; i < pieces; i++, piece++) {
-        tile->k = piece->count;
-        tile->a = a + piece->begin * tile->a_k;
-        tile->b = b + piece->begin * tile->b_k;
-        if (fetch)
-            tile->fetch = fetch + piece->begin / 32 * tile->fetch_row +
-                          piece->begin % 32 * tile->fetch_step;
-        tile->init = piece->resume ? slot[piece->slot] : NULL;
-        tile->merges = piece->merges;
-        const int pair = may_pair && i + 1 < pieces && piece->merges == 0 && !piece->resume &&
-                         piece[1].merges > 0 && piece[1].count <= NEO__GEMM_PAIR;
-        if (pair) {
-            i++, piece++;
-            tile->right = piece->count;
-            tile->merges = piece->merges - 1;
-        }
-        tile->merge = (const float *const *)slot + piece->slot - 1 - pair;
-        const int whole = piece->last && direct;
-        tile->c = whole         ? neo__gemm_at(gemm, place->m0, place->n0)
-                  : piece->last ? buffer
-                                : slot[piece->slot - piece->merges];
-        tile->c_row = whole ? gemm->call.c_row : place->width;
-        if (pair) gemm->ctx->gemm->pair[neo__tile_at(place->rows)](tile);
-        else neo__gemm_kernel(gemm, tile, place->rows, place->width);
-        if (piece->last && !direct) neo__gemm_scatter(gemm, place, buffer);
-    }
+    tile->piece = piece, tile->pieces = pieces;
+    tile->slot = slot, tile->init_row = place->width;
+    tile->c = direct ? neo__gemm_at(gemm, place->m0, place->n0) : buffer;
+    tile->c_row = direct ? gemm->call.c_row : place->width;
+    neo__gemm_kernel(gemm, tile, place->rows, place->width);
+    if (!direct && piece[pieces - 1].last) neo__gemm_scatter(gemm, place, buffer);
 }
 
 /* ---- a task ---- */
@@ -7624,20 +7597,22 @@ NEO__INLINE int neo__bf16_flushed(void) { return 0; }
 #endif
 static void neo__bf16_tile_by_f32(const neo__bf16_tile *t) {
     float sums[2][NEO__TILE_MAX_FLOATS]; /* tiles of what only predicts merge nothing */
-    const float *const merged = sums[0];
+    static const neo__gemm_piece right = {16, 0, 1, 1, 1};
+    float *const left = sums[0];
     const neo__tile_fn tile = t->f32->tile2[t->rows / 2];
     NEO__ZERO(neo__tile, half);
     half.k = 16;
     half.a_row = t->a_row, half.a_k = 2 * t->a_word;
     half.b_k = 2 * (int64_t)t->cols;
     half.c_row = half.init_row = t->cols;
-    half.merge = &merged;
+    half.pieces = 1, half.slot = &left;
     (void)neo__bf16_flushed();
     for (int64_t i = 0; i < t->blocks; i++) {
         const float *a = t->a + 32 * i * t->a_word, *b = t->b + 32 * i * t->cols;
-        half.a = a, half.b = b, half.c = sums[0], half.merges = 0;
+        half.a = a, half.b = b, half.c = sums[0], half.piece = NULL;
         tile(&half);
-        half.a = a + t->a_word, half.b = b + t->cols, half.c = sums[!NEO__TRAINS], half.merges = 1;
+        half.a = a + t->a_word, half.b = b + t->cols, half.c = sums[!NEO__TRAINS];
+        half.piece = &right;
         tile(&half);
         if (!NEO__TRAINS) t->add(sums[0], sums[1], (int64_t)t->rows * t->cols);
         if (neo__bf16_flushed()) neo__bf16_block_plain(t, a, b, sums[0]);

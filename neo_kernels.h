@@ -1678,8 +1678,8 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__TILE_DECLARE(r, g, i) NEO__VF c##r##_0 = zero, c##r##_1 = zero;
 #define NEO__TILE_INIT(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__LOAD(t->init + r * t->init_row + j);                                       \
-        if (vecs > 1) c##r##_1 = NEO__LOAD(t->init + r * t->init_row + j + NEO__W);                \
+        c##r##_0 = NEO__LOAD(init + r * init_row + j);                                             \
+        if (vecs > 1) c##r##_1 = NEO__LOAD(init + r * init_row + j + NEO__W);                      \
     }
 #define NEO__TILE_FMA(r, g, i)                                                                     \
     if (rows > r) {                                                                                \
@@ -1689,13 +1689,9 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     }
 #define NEO__TILE_MERGE(r, g, i)                                                                   \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__LOAD(merge + r * t->init_row + j) + c##r##_0;                              \
-        if (vecs > 1) c##r##_1 = NEO__LOAD(merge + r * t->init_row + j + NEO__W) + c##r##_1;       \
+        c##r##_0 = NEO__LOAD(merge + r * vecs * NEO__W) + c##r##_0;                                \
+        if (vecs > 1) c##r##_1 = NEO__LOAD(merge + (r * vecs + 1) * NEO__W) + c##r##_1;            \
     }
-#define NEO__TILE_RIGHT(r, g, i)                                                                   \
-    if (rows > r) c##r##_1 = NEO__FMA(NEO__SET(a##g[i * a_row]), b0, c##r##_1);
-#define NEO__TILE_PAIR(r, g, i)                                                                    \
-    if (rows > r) c##r##_0 = c##r##_0 + c##r##_1;
 #define NEO__TILE_BIAS(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
         c##r##_0 = c##r##_0 + b0;                                                                  \
@@ -1727,57 +1723,59 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
         (void)b1;                                                                                  \
     }
 
-/* A panel; rows, vecs, pair and packed are constants where this is inlined: the conditions on them
-   vanish. pair: of one vector, the second one's registers hold the right leaf. packed: so are a and
-   b, and their addresses take no additions. */
+/* A panel; rows, vecs and packed are constants where this is inlined: the conditions on them
+   vanish. packed: so are a and b, and their addresses take no additions. Leaves follow one another
+   here, for a call of each costs as much as a quarter of 16 samples. */
 NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, int64_t j,
-                                            const int rows, const int vecs, const int pair,
-                                            const int packed) {
+                                            const int rows, const int vecs, const int packed) {
     const int64_t a_row = packed ? 1 : t->a_row, a_k = packed ? rows : t->a_k;
     const int64_t b_k = packed ? vecs * NEO__W : t->b_k;
+    const int64_t init_row = t->init_row, fetch_step = t->fetch_step;
     const NEO__VF zero = NEO__SET(0.0f);
     NEO__GROUP_LIST(NEO__TILE_GROUP)
-    NEO__ROW_LIST(NEO__TILE_DECLARE)
-    const float *fetch = t->fetch ? t->fetch : b;
-    const int64_t fetch_step = t->fetch_step, fetch_row = t->fetch_row,
-                  lines = t->fetch ? 32 : t->k;
-    if (t->init) { NEO__ROW_LIST(NEO__TILE_INIT) }
-    for (int64_t left = t->k; left > 0; left -= lines, fetch += fetch_row) {
-        const float *line = fetch;
-        int64_t k = NEO__MIN(left, lines);
-        for (; packed && k >= 4; k -= 4) NEO__EACH(i, 4) NEO__TILE_ADD
-        for (; k > 0; k--) NEO__TILE_ADD
-    }
-#if NEO__TRAINS
-    if (pair) {
-        for (int64_t k = t->right; k > 0; k--) {
-            const NEO__VF b0 = NEO__LOAD(b);
-            NEO__ROW_LIST(NEO__TILE_RIGHT)
-            NEO__GROUP_LIST(NEO__TILE_STEP)
-            b += b_k;
+    const neo__gemm_piece *piece = NEO__TRAINS ? t->piece : NULL;
+    const neo__gemm_piece *end = piece ? piece + t->pieces - 1 : NULL;
+    const float *fetch = t->fetch ? t->fetch : b, *line = fetch;
+    int64_t lines = t->fetch ? 32 : t->k;
+    for (;; piece++) {
+        const float *init = t->init;
+        float *c = t->c + j;
+        int64_t c_row = t->c_row, left = t->k;
+        if (NEO__TRAINS && piece) {
+            left = piece->count;
+            init = piece->resume ? t->slot[piece->slot] : NULL;
+            if (!piece->last) c = t->slot[piece->slot - piece->merges], c_row = init_row;
         }
-        NEO__ROW_LIST(NEO__TILE_PAIR)
-    }
-    for (int64_t i = 0; i < t->merges; i++) {
-        const float *merge = t->merge[-i];
-        NEO__ROW_LIST(NEO__TILE_MERGE)
-    }
+        NEO__ROW_LIST(NEO__TILE_DECLARE)
+        if (init) { NEO__ROW_LIST(NEO__TILE_INIT) }
+        while (left > 0) {
+            int64_t k = NEO__TRAINS ? NEO__MIN(left, lines) : left;
+            left -= k, lines -= k;
+            for (; packed && k >= 4; k -= 4) NEO__EACH(i, 4) NEO__TILE_ADD
+            for (; k > 0; k--) NEO__TILE_ADD
+            if (NEO__TRAINS && lines == 0) lines = 32, fetch += t->fetch_row, line = fetch;
+        }
+#if NEO__TRAINS
+        for (int32_t i = 0; piece && i < piece->merges; i++) {
+            const float *merge = t->slot[piece->slot - 1 - i];
+            NEO__ROW_LIST(NEO__TILE_MERGE)
+        }
 #endif
-    (void)pair;
-    if (t->bias) {
-        NEO__VF b0 = NEO__LOAD(t->bias + j), b1 = vecs > 1 ? NEO__LOAD(t->bias + j + NEO__W) : b0;
-        NEO__ROW_LIST(NEO__TILE_BIAS)
-        (void)b1;
+        if (t->bias) {
+            const float *bias = t->bias + j;
+            NEO__VF b0 = NEO__LOAD(bias), b1 = vecs > 1 ? NEO__LOAD(bias + NEO__W) : b0;
+            NEO__ROW_LIST(NEO__TILE_BIAS)
+            (void)b1;
+        }
+        if (t->relu) { NEO__ROW_LIST(NEO__TILE_RELU) }
+        NEO__ROW_LIST(NEO__TILE_STORE)
+        if (piece == end) break;
     }
-    if (t->relu) { NEO__ROW_LIST(NEO__TILE_RELU) }
-    float *c = t->c + j;
-    const int64_t c_row = t->c_row;
-    NEO__ROW_LIST(NEO__TILE_STORE)
 }
 NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs,
                                       const int packed) {
     int64_t panel = 0;
-    do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs, 0,
+    do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs,
                            packed);
     while (++panel < t->panels);
 }
@@ -1790,21 +1788,10 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
         else NEO__FN(tile)(t, rows, 2, 0);                                                         \
     }
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
-#if NEO__TRAINS
-NEO__KERNEL_INLINE void NEO__FN(tile_pair)(const neo__tile *t, const int rows) {
-    for (int64_t j = 0; j < t->b_cols; j += NEO__W)
-        NEO__FN(tile_panel)(t, t->b + j, j, rows, 1, 1, 0);
-}
-#define NEO__PAIR_DEFINE(rows)                                                                     \
-    NEO__KERNEL void NEO__FN(pair_##rows)(const neo__tile *t) { NEO__FN(tile_pair)(t, rows); }
-NEO__TILE_SIZES(NEO__PAIR_DEFINE)
-#endif
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
 #define NEO__TILE2_NAME(rows) NEO__FN(tile2_##rows),
-#define NEO__PAIR_NAME(rows) NEO__TRAIN(NEO__FN(pair_##rows)),
 static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
-static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
 
 /* A row needs more columns to have enough independent sums; plain C would have too much code. */
 #undef NEO__ROWS8
@@ -1830,8 +1817,9 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
         NEO__EIGHT(NEO__ROW8_FMA)
         a += tile->a_k, b += tile->b_k;
     }
-    for (int64_t i = 0; NEO__TRAINS && !plain && i < tile->merges; i++) {
-#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(tile->merge[-i] + v * NEO__W) + c##v;
+    for (int32_t i = 0; NEO__TRAINS && !plain && tile->piece && i < tile->piece->merges; i++) {
+        const float *left = tile->slot[tile->piece->slot - 1 - i];
+#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(left + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
     }
     if (!plain && tile->bias) {
@@ -1859,8 +1847,18 @@ NEO__KERNEL_INLINE void NEO__FN(rows8_of)(const neo__tile *t, const int fetches,
     }
 }
 NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
-    const int ends = t->init || t->merges || t->bias || t->relu || t->streams;
-    if (NEO__TRAINS && t->fetch) NEO__FN(rows8_of)(t, 1, 0);
+    const int ends = t->init || t->bias || t->relu || t->streams;
+    if (NEO__TRAINS && t->piece) { /* of one row */
+        neo__tile part = *t;
+        for (const neo__gemm_piece *p = t->piece; p < t->piece + t->pieces; p++) {
+            part.piece = p, part.k = p->count;
+            part.init = p->resume ? t->slot[p->slot] : NULL;
+            part.c = p->last ? t->c : t->slot[p->slot - p->merges];
+            if (t->fetch) NEO__FN(rows8_of)(&part, 1, 0);
+            else NEO__FN(rows8_of)(&part, 0, 0);
+            part.a += p->count * t->a_k, part.b += p->count * t->b_k;
+        }
+    } else if (NEO__TRAINS && t->fetch) NEO__FN(rows8_of)(t, 1, 0);
     else if (NEO__TRAINS && !ends) NEO__FN(rows8_of)(t, 0, 1);
     else NEO__FN(rows8_of)(t, 0, 0);
     if (NEO__TRAINS && t->streams) NEO__STREAM_END();
@@ -2545,7 +2543,6 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__W,
     NEO__FN(tile1),
     NEO__FN(tile2),
-    NEO__FN(pair),
     NEO__ROWS8,
     NEO__FN(listed),
     NEO__FN(list),
