@@ -1714,8 +1714,8 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__TILE_ADD                                                                              \
     {                                                                                              \
         NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;                     \
-        NEO__FETCH(line);                                                                          \
-        if (vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);                                       \
+        if (fetches) NEO__FETCH(line);                                                             \
+        if (fetches && vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);                            \
         line += fetch_step;                                                                        \
         NEO__ROW_LIST(NEO__TILE_FMA)                                                               \
         NEO__GROUP_LIST(NEO__TILE_STEP)                                                            \
@@ -1725,9 +1725,11 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 
 /* A panel; rows, vecs and packed are constants where this is inlined: the conditions on them
    vanish. packed: so are a and b, and their addresses take no additions. Leaves follow one another
-   here, for a call of each costs as much as a quarter of 16 samples. */
+   here, for a call of each costs as much as a quarter of 16 samples. Without `fetches` the lines
+   that tiles fetch ahead are left out; else, if there are none, they are of b, which is near. */
 NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, int64_t j,
-                                            const int rows, const int vecs, const int packed) {
+                                            const int rows, const int vecs, const int packed,
+                                            const int fetches) {
     const int64_t a_row = packed ? 1 : t->a_row, a_k = packed ? rows : t->a_k;
     const int64_t b_k = packed ? vecs * NEO__W : t->b_k;
     const int64_t init_row = t->init_row, fetch_step = t->fetch_step;
@@ -1773,19 +1775,20 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
     }
 }
 NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs,
-                                      const int packed) {
+                                      const int packed, const int fetches) {
     int64_t panel = 0;
     do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs,
-                           packed);
+                           packed, fetches);
     while (++panel < t->panels);
 }
 #define NEO__TILE_DEFINE(rows)                                                                     \
-    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1, 0); }   \
+    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1, 0, 1); }\
     NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) {                                   \
-        if (NEO__TRAINS && rows == NEO__ROWS && t->a_row == 1 && t->a_k == rows &&                 \
-            t->b_k == 2 * NEO__W)                                                                  \
-            NEO__FN(tile)(t, rows, 2, 1);                                                          \
-        else NEO__FN(tile)(t, rows, 2, 0);                                                         \
+        const int packed = NEO__TRAINS && rows == NEO__ROWS && t->a_row == 1 && t->a_k == rows &&  \
+                           t->b_k == 2 * NEO__W;                                                   \
+        if (packed && !t->fetch) NEO__FN(tile)(t, rows, 2, 1, 0);                                  \
+        else if (packed) NEO__FN(tile)(t, rows, 2, 1, 1);                                          \
+        else NEO__FN(tile)(t, rows, 2, 0, 1);                                                      \
     }
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
