@@ -1,11 +1,12 @@
 """Runs the comparisons and writes their table.
 
-    python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--lines N] [--report]
+    python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--lines N] [--report] \
+[--table FILE]
 
 What a comparison gives with a number of threads is kept in build/peers/results, until the same \
 has run again without error; quick
-runs apart from whole ones. bench/results/cpu.md is then written from the whole runs that are \
-there, and says when each was and
+runs apart from whole ones. bench/results/cpu.md (or --table, for another machine) is then \
+written from the whole runs that are there, and says when each was and
 which there are none of; a quick run is in build/peers/quick.md. --lines: of the data of ctr
 (1,000,000). --report: only write the tables.
 """
@@ -280,9 +281,9 @@ def write_table(results, path):
         f.write("\n".join(text) + "\n")
 
 
-def write_tables(build):
-    """bench/results has figures of whole runs alone; without one it stays as it is."""
-    for quick, path in ((True, os.path.join(build, "quick.md")), (False, "bench/results/cpu.md")):
+def write_tables(build, table):
+    """`table` has figures of whole runs alone; without one it stays as it is."""
+    for quick, path in ((True, os.path.join(build, "quick.md")), (False, table)):
         results = read_results(build, quick)
         if results:
             write_table(results, path)
@@ -323,6 +324,7 @@ def main():
     parser.add_argument("--threads", default="")
     parser.add_argument("--lines", type=int)
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--table", default="bench/results/cpu.md")
     args = parser.parse_args()
     if args.lines:
         os.environ["NEO_PEERS_LINES"] = str(args.lines)
@@ -335,7 +337,7 @@ def main():
             ", ".join(unknown), ", ".join(SCRIPTS)))
     runs = [] if args.report else [run for run in all_runs(counts) if run[0] in chosen]
     failed = [run for run in runs if not run_one(build, *run, args.quick)]
-    write_tables(build)
+    write_tables(build, args.table)
     for run in failed:
         print("FAILED: %s with %d threads" % run)
     return 1 if failed else 0

@@ -260,6 +260,9 @@ def check_runs():
             kept = "none 2 | 2.00" in text and "none 9" not in text
             assert kept, "a run that failed takes the place of one before"
             os.remove("bench/results/cpu.md")
+            assert main("--report", "--table", "other.md") == (0, "")
+            with open("other.md") as f:
+                assert f.read() == text
             assert main("--report") == (0, text)
         finally:
             os.chdir(before[0])
