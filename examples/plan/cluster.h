@@ -75,71 +75,98 @@ static inline char *cluster_word(char **text) {
     if (**text) *(*text)++ = 0;
     return *word ? word : NULL;
 }
-/* First words of the lines that a cluster file has besides. */
-static const char *const OTHER_LINES[] = {"ranks", "memory", "threads", "local", "cross",
-                                          "pipeline", "tier", "jitter", "failures", "checkpoint"};
-static inline int cluster_has(const char *what) {
-    int known = what[0] == 0; /* a comment, or nothing */
-    for (size_t i = 0; i < sizeof OTHER_LINES / sizeof OTHER_LINES[0]; i++)
-        known |= strcmp(what, OTHER_LINES[i]) == 0;
-    return known;
+/* The lines that a cluster file has besides: the numbers of each, whole where they count something,
+   and behind them one of two words. */
+typedef struct cluster_other {
+    const char *what, *which; /* which: the second word of the line, or NULL */
+    int count, is_whole;
+    struct { double least, most; } of[4];
+    const char *words[2];
+} cluster_other;
+static const cluster_other OTHER_LINES[] = {
+    {"ranks", NULL, 2, 1, {{1, 4096}, {1, 4096}}, {NULL}},
+    {"threads", NULL, 1, 1, {{1, 4096}}, {NULL}},
+    {"memory", NULL, 1, 0, {{1, 1e18}}, {NULL}},
+    {"local", NULL, 2, 0, {{1, 1e15}, {0, 1e9}}, {NULL}},
+    {"cross", NULL, 2, 0, {{1, 1e15}, {0, 1e9}}, {NULL}},
+    {"jitter", NULL, 4, 0, {{0, 1}, {0, 1}, {0, 1}, {0, 1e6}}, {NULL}},
+    {"failures", NULL, 2, 0, {{1e-3, 1e12}, {0, 1e9}}, {NULL}},
+    {"checkpoint", NULL, 2, 0, {{1e-3, 1e12}, {0, 1e9}}, {NULL}},
+    {"tier", "disk", 3, 0, {{1, 1e18}, {1, 1e15}, {0, 1e9}}, {NULL}},
+    {"tier", "dram", 1, 0, {{1, 1e18}}, {"lru", "lfu"}},
+    {"pipeline", NULL, 0, 0, {{0, 0}}, {"off", "on"}}};
+/* NULL: there is no such line. */
+static inline const cluster_other *cluster_find(const char *what, const char *which) {
+    for (size_t i = 0; i < sizeof OTHER_LINES / sizeof OTHER_LINES[0]; i++) {
+        const cluster_other *o = &OTHER_LINES[i];
+        if (strcmp(what, o->what) == 0 && (!o->which || strcmp(which, o->which) == 0)) return o;
+    }
+    return NULL;
 }
-/* One line of them. Returns 1; 0 if it says something else; -1 if it has not the numbers that are
-   wanted: *left of *to are, from *at on (NULL: there is none; of none left: it is one too many). */
-static inline int cluster_line_read(neo_cluster *c, char *text, char *what, char *which,
-                                    cluster_number *to, int *left, const char **at) {
+/* Reads a line into *c, or checks what it says besides. *measured is set if it was read. */
+static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int line, char *text,
+                                           int *measured) {
+    char what[32], which[32];
+    int count = 0;
     text[strcspn(text, "#")] = 0;
     char *word = cluster_word(&text);
-    snprintf(what, 32, "%s", word ? word : "");
+    if (!word) return NEO_OK;
+    snprintf(what, sizeof what, "%s", word);
     word = cluster_word(&text);
-    snprintf(which, 32, "%s", word ? word : "");
-    *to = cluster_place(c, what, which, left);
-    if (!to->value) return 0;
-    if (*left > 1) word = cluster_word(&text);
-    for (double *value = to->value; *left > 0; (*left)--, word = cluster_word(&text)) {
-        *at = word;
-        if (!word || !cluster_parse(word, to->least, to->most, value++)) return -1;
+    snprintf(which, sizeof which, "%s", word ? word : "");
+    cluster_number to = cluster_place(c, what, which, &count);
+    const cluster_other *other = to.value ? NULL : cluster_find(what, which);
+    if (!to.value && !other)
+        return neo_fail(NEO_ERR_FORMAT, "%s:%d: nothing that a cluster has: '%s%s%s'", path, line,
+                        what, which[0] ? " " : "", which);
+    const int named = other ? other->which != NULL : count > 1; /* by two words */
+    const char *space = named ? " " : "";
+    if (named) word = cluster_word(&text);
+    else which[0] = 0;
+    if (other) count = other->count;
+    for (int i = 0; i < count; i++, word = cluster_word(&text)) {
+        double value;
+        if (other) to.least = other->of[i].least, to.most = other->of[i].most;
+        if (!word)
+            return neo_fail(NEO_ERR_FORMAT, "%s:%d: %s%s%s: %d more number%s wanted", path, line,
+                            what, space, which, count - i, count - i == 1 ? " is" : "s are");
+        if (!cluster_parse(word, to.least, to.most, &value) ||
+            (other && other->is_whole && value != (double)(int64_t)value))
+            return neo_fail(NEO_ERR_FORMAT, "%s:%d: %s%s%s: '%.40s' is no %snumber from %g to %g",
+                            path, line, what, space, which, word,
+                            other && other->is_whole ? "whole " : "", to.least, to.most);
+        if (to.value) to.value[i] = value;
     }
-    *at = word;
-    return word ? -1 : 1;
+    const char *const *words = other ? other->words : NULL;
+    if (words && words[0]) {
+        if (!word || (strcmp(word, words[0]) && strcmp(word, words[1])))
+            return neo_fail(NEO_ERR_FORMAT, "%s:%d: %s%s%s: '%.40s' is neither %s nor %s", path,
+                            line, what, space, which, word ? word : "", words[0], words[1]);
+        word = cluster_word(&text);
+    }
+    if (word)
+        return neo_fail(NEO_ERR_FORMAT, "%s:%d: %s%s%s: more than belongs on the line: '%.40s'",
+                        path, line, what, space, which, word);
+    *measured |= !other;
+    return NEO_OK;
 }
-/* Reads these lines into *c, and passes over the others that a cluster has. option: it names the
-   file. */
+/* Reads how fast a rank computes into *c; the other lines that a cluster has are only checked.
+   option: it names the file. */
 static inline neo_status cluster_read(const char *option, const char *path, neo_cluster *c) {
-    char text[8192], what[32], which[32], name[65]; /* name: of a line of numbers */
-    const char *at = NULL;
-    cluster_number to;
-    int line = 0, taken = 0, count = 0;
+    char text[8192];
+    int line = 0, measured = 0;
     neo_status status = NEO_OK;
     FILE *f = fopen(path, "rb");
     if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--%s %s: %s", option, path, strerror(errno));
     while (status == NEO_OK && fgets(text, sizeof text, f)) {
         const int mark = line++ == 0 && strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-        const int whole = strchr(text, '\n') || feof(f);
-        const int took =
-            whole ? cluster_line_read(c, text + mark, what, which, &to, &count, &at) : 0;
-        taken |= took;
-        if (took < 0)
-            snprintf(name, sizeof name, "%s%s%s", what, strcmp(what, to.name) ? " " : "",
-                     strcmp(what, to.name) ? which : "");
-        if (!whole)
+        if (!strchr(text, '\n') && !feof(f))
             status = neo_fail(NEO_ERR_FORMAT, "%s:%d: the line is too long", path, line);
-        else if (took == 0 && !cluster_has(what))
-            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: nothing that a cluster has: '%s%s%s'",
-                              path, line, what, which[0] ? " " : "", which);
-        else if (took < 0 && count == 0)
-            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: more than belongs on the line: '%.40s'",
-                              path, line, name, at);
-        else if (took < 0 && at)
-            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: '%.40s' is no number from %g to %g",
-                              path, line, name, at, to.least, to.most);
-        else if (took < 0)
-            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: %d more number%s wanted", path, line,
-                              name, count, count == 1 ? " is" : "s are");
+        else status = cluster_read_line(c, path, line, text + mark, &measured);
     }
     if (status == NEO_OK && ferror(f))
         status = neo_fail(NEO_ERR_IO, "--%s %s: %s", option, path, strerror(errno));
-    else if (status == NEO_OK && !taken)
+    else if (status == NEO_OK && !measured)
         status = neo_fail(NEO_ERR_FORMAT, "--%s %s: no line says how fast a rank computes, as "
                           "'flops 20e9' (plan --calibrate prints them)", option, path);
     (void)fclose(f);

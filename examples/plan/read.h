@@ -304,9 +304,12 @@ static int model_line(job *j, source *s) {
 
 /* ---- lines of a cluster ---- */
 
-static int on_at(const source *s, int i) {
-    if (strcmp(word_at(s, i), "on") == 0) return 1;
-    if (strcmp(s->word[i], "off")) fail_at(s, "neither on nor off:", s->word[i]);
+/* Whether word i is the second of two. */
+static int either_at(const source *s, int i, const char *const words[2]) {
+    char text[64];
+    if (strcmp(word_at(s, i), words[1]) == 0) return 1;
+    snprintf(text, sizeof text, "neither %s nor %s:", words[0], words[1]);
+    if (strcmp(s->word[i], words[0])) fail_at(s, text, s->word[i]);
     return 0;
 }
 
@@ -326,62 +329,41 @@ static int measured_line(neo_cluster *c, const source *s) {
     return first + count;
 }
 
-static int tier_line(job *j, const source *s) {
-    const char *which = word_at(s, 1), *evict;
-    neo_cluster *c = &j->desc.cluster;
-    if (strcmp(which, "disk") == 0) {
-        c->file_bytes = (int64_t)number_at(s, 2, 1, 1e18);
-        c->file_bandwidth = number_at(s, 3, 1, 1e15);
-        c->file_row_us = number_at(s, 4, 0, 1e9);
-        return 5;
-    }
-    if (strcmp(which, "dram")) fail_at(s, "neither dram nor disk:", which);
-    j->tier.memory_bytes = (int64_t)number_at(s, 2, 1, 1e18);
-    evict = word_at(s, 3);
-    j->tier.evict = strcmp(evict, "lfu") == 0 ? NEO_EVICT_LFU : NEO_EVICT_LRU;
-    if (j->tier.evict == NEO_EVICT_LRU && strcmp(evict, "lru"))
-        fail_at(s, "neither lru nor lfu:", evict);
-    return 4;
-}
-
 /* As model_line. */
 static int cluster_line(job *j, source *s) {
-    const char *what = s->word[0];
+    const char *what = s->word[0], *which = s->words > 1 ? s->word[1] : "";
     neo_cluster *c = &j->desc.cluster;
-    const int local = strcmp(what, "local") == 0, measured = measured_line(c, s);
+    double v[4] = {0};
+    const int measured = measured_line(c, s), is_tier = strcmp(what, "tier") == 0;
     if (measured) return measured;
-    if (strcmp(what, "tier") == 0) return tier_line(j, s);
-    if (local || strcmp(what, "cross") == 0) {
-        neo_link *link = &c->link[local ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS];
-        link->bandwidth = number_at(s, 1, 1, 1e15);
-        link->latency_us = number_at(s, 2, 0, 1e9);
-        return 3;
+    if (is_tier) which = word_at(s, 1);
+    const cluster_other *line = cluster_find(what, which);
+    if (!line && is_tier) fail_at(s, "neither dram nor disk:", which);
+    if (!line) return 0;
+    for (int i = 0; i < line->count; i++) {
+        const double least = line->of[i].least, most = line->of[i].most;
+        v[i] = line->is_whole ? (double)whole_at(s, 1 + i, least, most)
+                              : number_at(s, 1 + is_tier + i, least, most);
     }
-    if (strcmp(what, "jitter") == 0) {
-        double *const to[4] = {&j->risk.jitter.compute, &j->risk.jitter.link,
-                               &j->risk.jitter.straggler, &j->risk.jitter.slow};
-        for (int i = 0; i < 4; i++) *to[i] = number_at(s, 1 + i, 0, i < 3 ? 1 : 1e6);
-        return 5;
-    }
-    if (strcmp(what, "failures") == 0 || strcmp(what, "checkpoint") == 0) {
-        const int failures = what[0] == 'f';
-        *(failures ? &j->risk.mtbf : &j->risk.every) = number_at(s, 1, 1e-3, 1e12);
-        *(failures ? &j->risk.restart : &j->risk.takes) = number_at(s, 2, 0, 1e9);
-        return 3;
-    }
-    if (strcmp(what, "threads") == 0) {
-        j->threads = (int32_t)whole_at(s, 1, 1, 4096);
-        return 2;
-    }
-    if (strcmp(what, "ranks") == 0) {
-        c->ranks = (int32_t)whole_at(s, 1, 1, 4096);
-        c->ranks_per_node = (int32_t)whole_at(s, 2, 1, 4096);
-        return 3;
-    }
-    if (strcmp(what, "memory") == 0) c->memory_bytes = (int64_t)number_at(s, 1, 1, 1e18);
-    else if (strcmp(what, "pipeline") == 0) j->desc.pipeline = on_at(s, 1);
-    else return 0;
-    return 2;
+    const int end = 1 + is_tier + line->count;
+    const int second = line->words[0] ? either_at(s, end, line->words) : 0;
+    if (strcmp(what, "ranks") == 0) c->ranks = (int32_t)v[0], c->ranks_per_node = (int32_t)v[1];
+    else if (strcmp(what, "threads") == 0) j->threads = (int32_t)v[0];
+    else if (strcmp(what, "memory") == 0) c->memory_bytes = (int64_t)v[0];
+    else if (strcmp(what, "jitter") == 0)
+        j->risk.jitter = (neo_jitter){.compute = v[0], .link = v[1], .straggler = v[2],
+                                      .slow = v[3]};
+    else if (strcmp(what, "failures") == 0) j->risk.mtbf = v[0], j->risk.restart = v[1];
+    else if (strcmp(what, "checkpoint") == 0) j->risk.every = v[0], j->risk.takes = v[1];
+    else if (strcmp(what, "pipeline") == 0) j->desc.pipeline = second;
+    else if (!is_tier) {
+        neo_link *link = &c->link[what[0] == 'l' ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS];
+        link->bandwidth = v[0], link->latency_us = v[1];
+    } else if (line->words[0]) {
+        j->tier.memory_bytes = (int64_t)v[0];
+        j->tier.evict = second ? NEO_EVICT_LFU : NEO_EVICT_LRU;
+    } else c->file_bytes = (int64_t)v[0], c->file_bandwidth = v[1], c->file_row_us = v[2];
+    return end + (line->words[0] != NULL);
 }
 
 /* ---- the file ---- */

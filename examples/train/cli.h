@@ -96,8 +96,8 @@ typedef struct cli_machine {
              "Chrome trace: ui.perfetto.dev draws it"),                                        \
     CLI_TEXT("chakra", machine.chakra, "PREFIX", NULL,                                         \
              "the same as Chakra's execution traces, PREFIX.<rank>.et, for simulators"),       \
-    CLI_COUNT("trace-spans", machine.trace_spans, "N", "200000", 1, 1e9,                       \
-              "room for N spans of each rank, 152 bytes each; later ones are dropped")
+    CLI_COUNT("trace-spans", machine.trace_spans, "N", NULL, 1, 1e9,                           \
+              "room for N spans of each rank, 152 bytes each; later ones are dropped [200000]")
 
 /* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
 typedef struct cli_saves {
@@ -117,7 +117,8 @@ typedef struct cli_saves {
     CLI_TEXT("digests", saves.digests, "PREFIX", NULL,                                         \
              "write the digest of every tensor to PREFIX.<rank>: where the bits of two runs "  \
              "part, build/diff PREFIX PREFIX2 names the step and the tensor"),                 \
-    CLI_COUNT("digest-every", saves.digest_every, "N", "100", 1, 1e12, "after every N steps")
+    CLI_COUNT("digest-every", saves.digest_every, "N", NULL, 1, 1e12,                          \
+              "of --digests: after every N steps [100]")
 
 /* Curves in TensorBoard: a field `board` for the rows of CLI_BOARD. */
 typedef struct cli_board {
@@ -348,6 +349,20 @@ static neo_status cli_check_saves(const cli_saves *s) {
         REFUSE("--%s needs --checkpoint",
                s->resume ? "resume" : s->every ? "every" : "checkpoint-async");
     if (s->dir && !s->dir[0]) REFUSE("--checkpoint needs the name of a directory");
+    if (s->digest_every && !s->digests) REFUSE("--digest-every needs --digests");
+    return NEO_OK;
+}
+
+static neo_status cli_check_machine(const cli_machine *m) {
+    const int on_cpu = strcmp(m->device, "cpu") == 0;
+    TRY(cli_check_either("graph", m->graph, "on", "off"));
+    if (m->exact && m->tf32)
+        REFUSE("--tf32 and --exact: TF32 has not the bits of the CPU: give one of them");
+    if (on_cpu && (m->tf32 || m->exact || strcmp(m->graph, "on")))
+        REFUSE("--%s is for a GPU: give --device cuda, too, or leave it out",
+               m->tf32 ? "tf32" : m->exact ? "exact" : "graph off");
+    if (m->trace_spans && !m->trace && !m->chakra)
+        REFUSE("--trace-spans needs --trace or --chakra");
     return NEO_OK;
 }
 

@@ -120,10 +120,6 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
                           .ctx = {.seed = (uint64_t)seed, .logger = {cli_log, job}}};
     if (isa && *isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
     TRY(device_check(machine->device));
-    if (machine->exact && machine->tf32)
-        REFUSE("--tf32 and --exact: TF32 has not the bits of the CPU: give one of them");
-    if (machine->tf32 && strcmp(machine->device, "cpu") == 0)
-        REFUSE("--tf32 is of products on a GPU: give --device cuda, too");
     job->device = (device_choice){machine->device, machine->exact != 0, machine->tf32 != 0};
     if (strcmp(machine->device, "cpu") != 0) desc.open_device = device_open;
     if (strcmp(machine->sums, "nccl") == 0) desc.sums = NEO_SUMS_NCCL;
@@ -137,7 +133,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     job->comm = desc;
     job->trace = machine->trace;
     job->chakra = machine->chakra;
-    job->trace_spans = machine->trace_spans;
+    job->trace_spans = machine->trace_spans ? machine->trace_spans : 200000;
     return check_memory(&desc);
 }
 

@@ -32,7 +32,9 @@ static inline box box_copy(box b) {
 static inline int box_same(box a, box b) {
     return memcmp(a.block, b.block, (size_t)a.count * sizeof(float)) == 0;
 }
-static inline float *row_of(neo_tensor t, int64_t i) { return (float *)t.data + i * t.stride[0]; }
+TEST_UNWATCHED static inline float *row_of(neo_tensor t, int64_t i) {
+    return (float *)t.data + i * t.stride[0];
+}
 
 /* Contexts of a test, of several instruction sets and numbers of threads. */
 static neo_ctx *contexts[16];

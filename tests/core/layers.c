@@ -15,6 +15,11 @@ static neo_tensor as_vector(neo_tensor row) {
 static void contexts_make(int shards) {
     static const int threads[] = {1, 2, 3, 8};
     context_count = 0;
+    if (TEST_WATCHED == 2) { /* races need threads, and are alike on all */
+        for (int t = 1; t < 3; t++)
+            contexts[context_count++] = test_ctx(threads[t], NEO_ISA_BEST, shards);
+        return;
+    }
     for (int i = 0; i < ISAS; i++)
         for (int t = 0; t < 4; t++) {
             int wanted =
@@ -30,7 +35,7 @@ typedef struct columns { /* sum of a[i] b[i] by fma; of a[i] where b is NULL */
     int64_t a_step, b_step, batch;
     int shards;
 } columns;
-static float leaf_sum(const columns *c, int leaf) {
+TEST_UNWATCHED static float leaf_sum(const columns *c, int leaf) {
     float sum = 0.0f;
     int64_t begin = leaf * c->batch / c->shards, end = (leaf + 1) * c->batch / c->shards;
     for (int64_t i = begin; i < end; i++)
@@ -38,13 +43,14 @@ static float leaf_sum(const columns *c, int leaf) {
             c->b ? fmaf(c->a[i * c->a_step], c->b[i * c->b_step], sum) : sum + c->a[i * c->a_step];
     return sum;
 }
-static float tree_sum(const columns *c, int first, int count) {
+TEST_UNWATCHED static float tree_sum(const columns *c, int first, int count) {
     if (count == 1) return leaf_sum(c, first);
     int left = 1;
     while (2 * left < count) left *= 2;
     return tree_sum(c, first, left) + tree_sum(c, first + left, count - left);
 }
 
+TEST_UNWATCHED
 static void linear_reference(int shards, neo_tensor x, neo_tensor w, neo_tensor dz, neo_tensor dx,
                              neo_tensor dw, neo_tensor db) {
     int64_t batch = dz.shape[0], in = w.shape[1], out = w.shape[0];
@@ -691,9 +697,10 @@ static void mlp_errors(void) {
 static int64_t pair_at(int64_t i, int64_t j, int diagonal) {
     return diagonal ? i * (i + 1) / 2 + j : i * (i - 1) / 2 + j;
 }
-static const float *part_of(neo_tensor x, neo_tensor e, int64_t s, int64_t i) {
+TEST_UNWATCHED static const float *part_of(neo_tensor x, neo_tensor e, int64_t s, int64_t i) {
     return i == 0 ? row_of(x, s) : row_of(e, s) + (i - 1) * x.shape[1];
 }
+TEST_UNWATCHED
 static void interact_reference(int diagonal, neo_tensor x, neo_tensor e, neo_tensor z,
                                neo_tensor dz, neo_tensor dx, neo_tensor de) {
     const int64_t dim = x.shape[1], n = e.shape[1] / dim + 1;
@@ -793,6 +800,7 @@ static void interact_gradients(void) {
     neo_ctx_destroy(ctx);
 }
 /* ---- factorization machines ---- */
+TEST_UNWATCHED
 static void fm_reference(int64_t dim, int weighted, neo_tensor e, neo_tensor y, neo_tensor v,
                          neo_tensor dy, neo_tensor dv, neo_tensor de) {
     const int64_t cols = dim + weighted, features = e.shape[1] / cols;
@@ -854,6 +862,7 @@ static void fm_bits(void) {
     check_fm(700, 15, 26, 1, 1, 0); /* work for several threads */
     contexts_free();
 }
+TEST_UNWATCHED
 static void ffm_reference(int64_t features, int64_t dim, int weighted, neo_tensor e, neo_tensor y,
                           neo_tensor dy, neo_tensor de) {
     const int64_t cols = features * dim + weighted;

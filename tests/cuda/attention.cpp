@@ -6,11 +6,13 @@
    tolerance is chosen by hand. The backward is given the device's own y and lse. A second run must
    give the same bits, and so must a sequence in a batch of another size.
 
-   Built for the emulation of tests/cuda/emulator/cuda_on_cpu.h, or by nvcc for a GPU.
-   NEO_EMU_SEED=n: another order of blocks and lanes. */
+   Built for the emulation by emulator/kernels.cpp, or by nvcc for a GPU. NEO_EMU_SEED=n: another
+   order of blocks and lanes. */
+#ifndef NEO_EMU_KERNELS
 #define NEO_STATIC
 #define NEO__CUDA_WORK_BYTES ((size_t)1 << 16)
 #define NEO__CUDA_BLAS_BYTES ((size_t)1 << 20)
+#endif
 #include "neo_cuda.cuh"
 #include "test.h"
 

@@ -7,26 +7,17 @@
    lines in the device's memory that their rows leave many times. NEO_EMU_SEED picks the order
    in which blocks, warps and lanes run; by default several are tried.
 
-   Built by: g++ -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -DNEO_NO_SIMD -I. -Itests -pthread,
-   or nvcc -x cu -std=c++17 -arch=native -I. -lcublasLt */
+   Built for the emulation by emulator/kernels.cpp,
+   or nvcc -x cu -std=c++17 -arch=native -I. -Itests -lcublasLt */
+#ifndef NEO_EMU_KERNELS
 #define NEO_IMPLEMENTATION
 #define NEO_ASSERT(x) ((x) ? (void)0 : abort()) /* of addresses, too: a GPU stops there */
 #define NEO__CUDA_WORK_BYTES ((size_t)1 << 16) /* less memory to guard while the host runs */
 #define NEO__BAG_STAGE (1 << 13)
 #define NEO__BAGS_THREADS 64 /* little work, so that a lane takes several bags */
 #define NEO__JOB_PARTS 30    /* fewer than hot_row has */
-#include "test.h"
-
-#if defined(NEO_CUDA_ON_CPU)
-#include <sys/mman.h>
-/* Device memory is shut to the host between calls; to do that every time takes most of the test's.
-   */
-static int guard_now_and_then(void *p, size_t bytes, int rights) {
-    static int count;
-    return rights == PROT_NONE && ++count % 32 ? 0 : mprotect(p, bytes, rights);
-}
-#define mprotect guard_now_and_then
 #endif
+#include "test.h"
 
 #include "neo_cuda.cuh"
 #include "neo_state.h"

@@ -3,12 +3,14 @@
 
    Every array is held twice, on the host and on the device, with the same contents and a margin;
    the CPU works on one, the device on the other, and then all bytes of both must agree, margins
-   too. Built for the emulation of tests/cuda/emulator/cuda_on_cpu.h, or by nvcc for a GPU (make
-   test-cuda). The work memory is small here, so that what is cut to fit it is cut. NEO_EMU_SEED=n:
-   another order of blocks, lanes and streams. */
+   too. Built for the emulation by emulator/kernels.cpp, or by nvcc for a GPU (make test-cuda). The
+   work memory is small here, so that what is cut to fit it is cut. NEO_EMU_SEED=n: another order of
+   blocks, lanes and streams. */
+#ifndef NEO_EMU_KERNELS
 #define NEO_STATIC
 #define NEO__CUDA_WORK_BYTES ((size_t)96 << 10)
 #define NEO__CUDA_BLAS_BYTES ((size_t)1 << 20)
+#endif
 #include "neo_cuda.cuh"
 #include "test.h"
 

@@ -8,14 +8,14 @@ digest() {
     state_of "$@" --threads 1 </dev/null
     [ "$ended" != 0 ] || grep -o ' loss [0-9.]*' "$W/err" | tail -1
 }
-# on_cpu PROGRAM ARGUMENTS...: the digest of the CPU: that of the program, or, where $plain is a
-# folder with dlrm and gpt, of those, which have the same bits sooner than a program of the
-# emulator.
+# on_cpu PROGRAM ARGUMENTS...: the digest of the CPU, which has no --graph: that of the program, or,
+# where $plain is a folder with dlrm and gpt, of those, which have the same bits sooner than a
+# program of the emulator.
 on_cpu() {
     program=$1
     shift
     [ -z "$plain" ] || program=$plain/$(basename "$program" | sed 's/^emulated_//; s/_nccl$//')
-    digest "$program" "$@"
+    digest "$program" $(echo "$*" | sed 's/--graph off//')
 }
 # agree PROGRAM ARGUMENTS...: the program has one digest on the CPU and on the device.
 agree() {

@@ -76,9 +76,10 @@ $(B)/tests/emulated_neo_comm_nccl.o: $(B)/tests/emulated_%_nccl.o: $$($$*_of)
 $(B)/tests/emulated_nccl.a: $(B)/tests/emulated_neo_comm_nccl.o $(B)/tests/emulated_nccl_on_cpu.o
 	$(archive)
 
-$(kernels): small =
-$(kernels): $(B)/%: %.cpp
+$(B)/tests/cuda/emulator/kernels: small =
+$(B)/tests/cuda/emulator/kernels: tests/cuda/emulator/kernels.cpp
 	$(emulate) -o $@ $< $(libs)
+$(kernels): $(B)/tests/cuda/emulator/kernels ; ln -f $< $@
 $(B)/tests/cuda/graph: libs += -Wl,--wrap=calloc
 $(B)/tests/cuda/graph: small += -DCOUNT_CALLOC
 $(emulated): $(B)/tests/%: $$(call source_of,$$(subst emulated_,,$$*)) $(B)/tests/emulated.a

@@ -362,7 +362,6 @@ print(*map(letters.index, b'We '))")
         --tokenizer "$W/tokenizer"
     refused "a smaller tokenizer" "has $letters tokens, not the 129" $small $tokens \
         --vocabulary 129 --tokenizer "$W/tokenizer"
-    refused "TF32 on the CPU" 'give --device cuda' $small --tf32
     refused "no tokenizer" "no file of llm.c's" $small $tokens --tokenizer "$W/text"
     refused "a tokenizer that is cut off" 'is cut off in token 38' $small $tokens \
         --tokenizer "$W/cut_pieces"
@@ -438,7 +437,12 @@ refused "a character of two bytes" "the character 1, 'ü', is not in the vocabul
 refused "a character that is not there" "the character 4, '{', is not in the vocabulary" $small \
     --prompt 'to {'
 refused "heads" '--width 32: must be a multiple of the 3 of --heads' $small --heads 3
-refused "a rate that rises" '--min-lr 0.0001: above --lr 5e-05: give both' $small --lr 0.00005
+refused "a rate that rises" '--min-lr 0.0001: above --lr 5e-05: give --min-lr, too' $small \
+    --lr 0.00005
+for more in --tf32 --exact '--graph off'; do
+    refused "$more on the CPU" "$more is for a GPU: give --device cuda" $small $more
+done
+refused "digests of nothing" '--digest-every needs --digests' $small --digest-every 9
 refused "no layers" '--layers must be at least 1' $small --layers 0
 refused "an option" '--nosuch: no such option' $small --nosuch
 if NEO_ISA= "$B/gpt" $small --steps 0 >"$W/out" 2>&1; then pass; else

@@ -241,6 +241,8 @@ refuse_option "has units and also bottom_flops" --set bottom_flops=1e9
 refuse_option "--timeline t.png: ends in neither .svg nor .json" --timeline t.png
 refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8
 refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8..5000
+refuse_option "of 1 to 4096 and FIRST not above LAST, not '8..4'" --sweep --ranks 8..4
+refuse_option "--ranks 4..8: a range belongs to a --sweep" --ranks 4..8
 refuse_option "--weak: belongs to a --sweep" --weak
 refuse_option "--timeline: of one plan, not of a --sweep" --sweep --ranks 1..8 --timeline t.svg
 refuse_option "/nowhere/t.svg: cannot open for writing" --timeline /nowhere/t.svg

@@ -192,7 +192,7 @@ then pass
 else fail "--report with --trace: $(tail -3 "$W/err")"
 fi
 # --cluster: predictions follow the file, of the optimizer, too, and the report says where they are
-# off most; other lines than those of a rank's speed are passed over.
+# off most; other lines than those of a rank's speed are only checked.
 printf '\357\273\277ranks 4 2 # none\r\n\nflops 1e3\nstep 7\n' >"$W/slow.cluster"
 printf 'memory_bandwidth 1e6\nlayer dots 2e-3 0 0 0 0\n' >>"$W/slow.cluster"
 "$B/dlrm" $model --cluster "$W/slow.cluster" --trace "$W/t.json" --report "$W/r.html" \
@@ -229,12 +229,26 @@ printf 'flops 20G 7\n' >"$W/more.cluster"
 printf 'local 2e9 5\n' >"$W/no.cluster"
 printf 'flops 2e9\n# a typo:\nlokup 1.2\n' >"$W/typo.cluster"
 printf 'flops 2e9\nrows adam2 1 2 3 4 5 6\n' >"$W/curve.cluster"
+n=0
+for line in 'ranks 4 2.5' 'memory 32GB' 'local 2e9' 'cross 1e9 5 3' 'tier dram 1GiB age' pipeline \
+    'tier ssd 1G' 'jitter 0.1 0.1 2 3'; do
+    printf 'flops 2e9\n%s\n' "$line" >"$W/$n.other"
+    n=$((n + 1))
+done
 for case in "$W/typo.cluster|typo.cluster:3: nothing that a cluster has: 'lokup 1.2'" \
     "$W/curve.cluster|curve.cluster:2: nothing that a cluster has: 'rows adam2'" \
     "$W/bad.cluster|bad.cluster:2: layer forward: 'x' is no number from 0 to 1" \
     "$W/few.cluster|few.cluster:2: layer forward: 3 more numbers are wanted" \
     "$W/more.cluster|more.cluster:1: flops: more than belongs on the line: '7'" \
     "$W/no.cluster|no line says how fast a rank computes" "$W|Is a directory" \
+    "$W/0.other|0.other:2: ranks: '2.5' is no whole number from 1 to 4096" \
+    "$W/1.other|1.other:2: memory: '32GB' is no number from 1 to 1e+18" \
+    "$W/2.other|2.other:2: local: 1 more number is wanted" \
+    "$W/3.other|3.other:2: cross: more than belongs on the line: '3'" \
+    "$W/4.other|4.other:2: tier dram: 'age' is neither lru nor lfu" \
+    "$W/5.other|5.other:2: pipeline: '' is neither off nor on" \
+    "$W/6.other|6.other:2: nothing that a cluster has: 'tier ssd'" \
+    "$W/7.other|7.other:2: jitter: '2' is no number from 0 to 1" \
     "$W/nowhere|--cluster $W/nowhere: No such file"; do
     if "$B/dlrm" $model --cluster "${case%%|*}" >"$W/out" 2>"$W/err"; then
         fail "--cluster ${case%%|*}: accepted"
@@ -271,6 +285,11 @@ if grep -q "200 spans with" "$W/err" &&
     pass
 else
     fail "--trace-spans 100: $(cat "$W/err")"
+fi
+if "$B/dlrm" $model --trace-spans 100 >"$W/out" 2>"$W/err"; then
+    fail "--trace-spans alone: accepted"
+elif grep -q -e "--trace-spans needs --trace or --chakra" "$W/err"; then pass
+else fail "--trace-spans alone: $(cat "$W/err")"
 fi
 if "$B/gpt" $gpt --trace "$W/none/t.json" >"$W/out" 2>"$W/err"; then
     fail "a folder that is not there was accepted"

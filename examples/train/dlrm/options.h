@@ -610,7 +610,7 @@ static neo_status check_options(const options *o) {
     if (o->weight_decay > 0 && strcmp(o->optimizer, "ftrl") == 0)
         REFUSE("--optimizer ftrl has --l2 instead of --weight-decay");
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
-    TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
+    TRY(cli_check_machine(&o->machine));
     TRY(cli_check_either("bad-lines", o->bad_lines, "error", "skip"));
     if (o->load && o->saves.dir && (o->saves.resume || reads_only(o)))
         REFUSE("--load and --checkpoint would both give the weights: leave one out");

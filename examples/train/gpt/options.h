@@ -43,7 +43,8 @@ static const cli_option GPT_OPTIONS[] = {
 
     CLI_GROUP("Optimizer (AdamW)"),
     CLI_COUNT("steps", steps, "N", "2000", 0, 1e9, "of the optimizer, in all runs"),
-    CLI_NUMBER("lr", lr, "X", "0.002", 1e9, "highest learning rate"),
+    CLI_NUMBER("lr", lr, "X", "0.002", 1e9,
+               "highest learning rate; below --min-lr, give --min-lr too"),
     CLI_NUMBER("min-lr", min_lr, "X", "0.0001", 1e9, "at the last step, by a cosine"),
     CLI_COUNT("warmup", warmup, "N", "100", 0, 1e9, "steps of linear warm-up"),
     CLI_NUMBER("weight-decay", weight_decay, "X", "0.1", 1e9, "of all parameters"),
@@ -117,13 +118,13 @@ static neo_status check_options(const options *o) {
         REFUSE("--width %lld: must be a multiple of the %lld of --heads", (long long)o->width,
                (long long)o->heads);
     if (o->min_lr > o->lr)
-        REFUSE("--min-lr %g: above --lr %g: give both", o->min_lr, o->lr);
+        REFUSE("--min-lr %g: above --lr %g: give --min-lr, too", o->min_lr, o->lr);
     if (o->beta2 >= 1) REFUSE("--beta2 must be less than 1");
     TRY(cli_check_either("accumulate-mode", o->accumulate_mode, "each", "end"));
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
     TRY(cli_check_either("products", o->products, "f32", "bf16"));
     TRY(cli_check_either("gelu", o->gelu, "erf", "tanh"));
-    TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
+    TRY(cli_check_machine(&o->machine));
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     TRY(cli_check_saves(&o->saves));
     TRY(cli_check_board(&o->board, &o->machine));
