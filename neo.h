@@ -3317,7 +3317,8 @@ NEO__INLINE int64_t neo__bags_far_ahead(const neo__bag_lookup *a) { return a->ah
 NEO__UNUSED static int neo__bags_are_plain(const neo__bag_lookup *a) {
     int64_t most = 0;
     if (a->buckets == 1 || a->weights) return a->buckets == 1;
-    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
+    for (int64_t b = 0; b < a->bags && most <= 2; b++)
+        most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
     return most <= 2 || (!a->store->line_row && neo__bag_bucket_of_row(a, 0) ==
                                                     neo__bag_bucket_of_row(a, a->rows - 1));
 }

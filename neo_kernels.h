@@ -2991,8 +2991,7 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64
 
    Bags of at most eight buckets, or all of at most three ids, go one by one where the ids are all
    inside and have no weights: so the rows fetched ahead are asked for evenly, not while rows add
-   alone. Up to three rows add in registers; more add to the sums of one of four bags in turn, so
-   none is read just after it was written, either.
+   alone. Up to three rows add in registers.
 
    A wide row takes passes over its columns: fewer lines of a row on their way from memory at a
    time, so those of more rows, are read faster. */
@@ -3101,11 +3100,13 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo
     }
 }
 /* The sum of eight vectors. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(tree_eight)(const NEO__VF *x) {
+    return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
 NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, int64_t stride) {
-    return ((NEO__LOAD(p) + NEO__LOAD(p + stride)) +
-            (NEO__LOAD(p + 2 * stride) + NEO__LOAD(p + 3 * stride))) +
-           ((NEO__LOAD(p + 4 * stride) + NEO__LOAD(p + 5 * stride)) +
-            (NEO__LOAD(p + 6 * stride) + NEO__LOAD(p + 7 * stride)));
+    NEO__VF x[8];
+    NEO__EACH(j, 8) x[j] = NEO__LOAD(p + j * stride);
+    return NEO__FN(tree_eight)(x);
 }
 /* A bit for each eight of a bag's buckets that may have rows: all, of many ids. */
 NEO__KERNEL_INLINE uint32_t NEO__FN(bag_eights)(const neo__bag_lookup *lookup,
@@ -3306,9 +3307,12 @@ NEO__KERNEL_INLINE void NEO__FN(order_three)(const int64_t *id, const int32_t *i
 /* Some of the ids from k on, up to `last`: their buckets and rows. Returns how many. */
 NEO__KERNEL_FAR int64_t NEO__FN(bag_find_near)(const neo__bag_lookup *lookup, int64_t k,
                                                int64_t last, int64_t col, neo__bag_some *some) {
-    const int64_t k_end = NEO__MIN(k + NEO__POOL_IDS, last), ahead = neo__bags_far_ahead(lookup);
+    const int64_t ahead = neo__bags_far_ahead(lookup),
+                  near_end = lookup->offsets[lookup->bags] - ahead,
+                  most = k + NEO__POOL_IDS <= near_end ? NEO__POOL_IDS : 16, /* fetched at once */
+                  k_end = NEO__MIN(k + most, last);
     some->slots = 8, some->b_end = 0; /* no bag has a slot of its own */
-    some->ahead = k_end + ahead <= lookup->offsets[lookup->bags] ? ahead : 0;
+    some->ahead = k_end <= near_end ? ahead : 0;
     memset(some->slot, 0, sizeof *some->slot * (size_t)(k_end - k));
     NEO__FN(bag_find)(lookup, 0, 0, k, k_end, some);
     if (!some->ahead && col == 0)
@@ -3327,34 +3331,75 @@ NEO__KERNEL_INLINE void NEO__FN(bag_load)(neo_dtype dtype, const char *row, cons
                                 : NEO__FN(row_load)(dtype, p, scale, bias);
     }
 }
+/* So many zeros are what a bucket's first row adds to; and where eight sums take no more floats,
+   their place: then each bag leaves zeros, which takes longer than to choose if rows are wide. */
+#define NEO__NEAR_ZEROS 256
+#define NEO__NEAR_WIDE(count) (8 * (count)*NEO__W > NEO__NEAR_ZEROS)
+/* Some of the ids, [r, end): their rows add to the sums of their buckets. has: a bit of each bucket
+   that has rows; returns it. */
+NEO__KERNEL_INLINE uint32_t NEO__FN(bag_near_rows)(const neo__bag_rows *store, neo_dtype dtype,
+                                                   const neo__bag_some *some, int64_t r,
+                                                   int64_t end, int64_t col, const float *zeros,
+                                                   float *sum, uint32_t has, int count) {
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
+    const int64_t row_bytes = store->row_bytes, *ids = some->row, *next = some->next;
+    const int32_t *slot = some->slot;
+    const char *data = store->data + col * size;
+    const float *scales = store->scale;
+    for (; r < end; r++) {
+        float *at = sum + (size_t)(uint32_t)slot[r] * (size_t)(count * NEO__W);
+        const float *from = !NEO__NEAR_WIDE(count) || has >> slot[r] & 1 ? at : zeros;
+        NEO__VF x[8];
+        NEO__FN(bag_fetch_some)(data, scales, next[r], row_bytes, col, count, size);
+        NEO__FN(bag_load)(dtype, data + ids[r] * row_bytes, scales, ids[r], x, count);
+        NEO__EACH(v, count) NEO__STORE(at + v * NEO__W, NEO__LOAD(from + v * NEO__W) + x[v]);
+        has |= 1u << slot[r];
+    }
+    return has;
+}
+/* The sums of eight buckets add by the tree. */
+NEO__KERNEL_INLINE void NEO__FN(bag_near_tree)(const float *zeros, float *sum, uint32_t has,
+                                               NEO__VF *s, int count) {
+    const float *in[8];
+    NEO__EACH(j, 8)
+    in[j] = !NEO__NEAR_WIDE(count) || has >> j & 1 ? sum + j * count * NEO__W : zeros;
+    NEO__EACH(v, count) {
+        NEO__VF x[8];
+        NEO__EACH(j, 8) x[j] = NEO__LOAD(in[j] + v * NEO__W);
+        s[v] = NEO__FN(tree_eight)(x) + NEO__SET(0.0f);
+        if (!NEO__NEAR_WIDE(count))
+            NEO__EACH(j, 8) NEO__STORE(sum + (j * count + v) * NEO__W, NEO__SET(0.0f));
+    }
+}
 /* Bags [b, b_end) of at most eight buckets, or of at most three ids, `count` vectors of columns
-   from col on; all ids are inside and have no weights. sums: of four bags in turn; zeros, before
-   and after. */
+   from col on; all ids are inside and have no weights. sums: NEO__NEAR_ZEROS zeros, before and
+   after, and room for those of eight buckets. */
 NEO__KERNEL_INLINE void NEO__FN(bag_near)(const neo__bag_lookup *lookup, neo_dtype dtype, int64_t b,
                                           int64_t b_end, int64_t col, float *sums, int count) {
     const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
-    const int64_t row_bytes = lookup->store->row_bytes, *offsets = lookup->offsets,
-                  last = offsets[b_end];
-    const char *data = lookup->store->data + col * size;
-    const float *scales = lookup->store->scale;
-    float *to = lookup->out + b * lookup->out_stride + col;
+    const neo__bag_rows store = *lookup->store; /* a copy, which no store to a sum may change */
+    const int64_t row_bytes = store.row_bytes, *offsets = lookup->offsets, last = offsets[b_end],
+                  stride = lookup->out_stride;
+    const char *data = store.data + col * size;
+    const float *scales = store.scale;
+    const int mean = lookup->mean;
+    float *to = lookup->out + b * stride + col;
+    float *sum = NEO__NEAR_WIDE(count) ? sums + NEO__NEAR_ZEROS : sums;
     int64_t r = 0, found = 0;
     neo__bag_some some;
     some.apart = 0;
 #define NEO__NEAR_FETCH(i)                                                                         \
-    NEO__FN(bag_fetch_some)(data, scales, next[i], row_bytes, col, count, size)
+    NEO__FN(bag_fetch_some)(data, scales, some.next[i], row_bytes, col, count, size)
 #define NEO__NEAR_LOAD(id, x)                                                                      \
     NEO__FN(bag_load)(dtype, data + (id)*row_bytes, scales, id, x, count)
-    for (; b < b_end; b++, to += lookup->out_stride) {
+    for (; b < b_end; b++, to += stride) {
         const int64_t length = offsets[b + 1] - offsets[b];
         NEO__VF s[8], x[8], y[8];
         if (length > found - r)
             r = 0, found = NEO__FN(bag_find_near)(lookup, offsets[b], last, col, &some);
-        const int64_t *ids = some.row, *next = some.next;
-        const int32_t *slot = some.slot;
         if (length == 3) {
             int64_t in[3];
-            NEO__FN(order_three)(ids + r, slot + r, in);
+            NEO__FN(order_three)(some.row + r, some.slot + r, in);
             NEO__EACH(i, 3) NEO__NEAR_FETCH(r + i);
             NEO__NEAR_LOAD(in[0], s);
             NEO__NEAR_LOAD(in[1], x);
@@ -3365,31 +3410,23 @@ NEO__KERNEL_INLINE void NEO__FN(bag_near)(const neo__bag_lookup *lookup, neo_dty
             NEO__EACH(v, count) s[v] = NEO__SET(0.0f);
             for (const int64_t end = r + length; r < end; r++) {
                 NEO__NEAR_FETCH(r);
-                NEO__NEAR_LOAD(ids[r], x);
+                NEO__NEAR_LOAD(some.row[r], x);
                 NEO__EACH(v, count) s[v] = s[v] + x[v];
             }
         } else {
-            float *sum = sums + (b & 3) * ((8 * count + 1) * NEO__W);
-            for (int64_t more = length;;) {
-                const int64_t end = NEO__MIN(r + more, found);
-                for (more -= end - r; r < end; r++) {
-                    NEO__NEAR_FETCH(r);
-                    NEO__NEAR_LOAD(ids[r], x);
-                    float *at = sum + (size_t)(uint32_t)slot[r] * (size_t)(count * NEO__W);
-                    NEO__EACH(v, count)
-                    NEO__STORE(at + v * NEO__W, NEO__LOAD(at + v * NEO__W) + x[v]);
-                }
-                if (more == 0) break;
-                r = 0, found = NEO__FN(bag_find_near)(lookup, offsets[b + 1] - more, last, col,
-                                                      &some);
-                ids = some.row, next = some.next;
+            uint32_t has = 0;
+            int64_t end = r + length;
+            for (int64_t left; end > found; r = 0, end = left) { /* a long bag */
+                left = end - found;
+                has = NEO__FN(bag_near_rows)(&store, dtype, &some, r, found, col, sums, sum, has,
+                                             count);
+                found = NEO__FN(bag_find_near)(lookup, offsets[b + 1] - left, last, col, &some);
             }
-            NEO__EACH(v, count) {
-                s[v] = NEO__FN(sum_eight)(sum + v * NEO__W, count * NEO__W) + NEO__SET(0.0f);
-                NEO__EACH(j, 8) NEO__STORE(sum + (j * count + v) * NEO__W, NEO__SET(0.0f));
-            }
+            has = NEO__FN(bag_near_rows)(&store, dtype, &some, r, end, col, sums, sum, has, count);
+            r = end;
+            NEO__FN(bag_near_tree)(sums, sum, has, s, count);
         }
-        NEO__FN(bag_store)(to, s, count, lookup->mean, length);
+        NEO__FN(bag_store)(to, s, count, mean, length);
     }
 #undef NEO__NEAR_FETCH
 #undef NEO__NEAR_LOAD
@@ -3414,9 +3451,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_pool_near)(const neo__bag_lookup *lookup) {
                   widest = lookup->store->dtype == NEO_F32 ? 64 : 128, vectors = dim / NEO__W;
     const int one_pass = dim % NEO__W == 0 && (vectors & (vectors - 1)) == 0 &&
                          dim <= NEO__MIN(widest, 8 * NEO__W);
-    float sums[4 * 65 * NEO__W] __attribute__((aligned(64)));
-    const int64_t most = NEO__MIN(vectors, NEO__MIN(widest / NEO__W, (int64_t)8));
-    memset(sums, 0, sizeof *sums * (size_t)(NEO__MIN(lookup->bags, 4) * (8 * most + 1) * NEO__W));
+    float sums[NEO__NEAR_ZEROS + 64 * NEO__W] __attribute__((aligned(64)));
+    memset(sums, 0, sizeof *sums * NEO__NEAR_ZEROS);
     for (int64_t b = 0, end; b < lookup->bags; b = end) {
         int64_t col = 0;
         for (end = b + 1; end < lookup->bags; end++) /* whose rows are near in the next pass */

@@ -2,7 +2,9 @@
    alone and in a whole step. They do the memory work of a lookup, or of its backward with row-wise
    Adagrad, on the same rows of the same tables, and as little else as possible:
 
-     forward   sums of rows, written to out; bags of one length, ids as they are given
+     forward   sums of rows, written to out; bags of one length, ids as they are given. After
+               probe_buckets each row adds to the sum of its bucket, one of eight, and these by the
+               tree; the bucket of an id is found beforehand
      backward  every touched row and its state read and written once, where the sum of its gradients
                is taken off; without the sort, which is done beforehand, into the order that is
                quickest: rows with one gradient, rows with two, ..., rising in each
@@ -17,7 +19,8 @@
 
 enum { PROBE_BATCHES = 8, PROBE_AHEAD = 128 };
 /* How many rows are fetched ahead; to which level of the cache, 1 or 2; whether backward packs the
-   gradients of a table first. */
+   gradients of a table first, or forward lets the first row of a bucket add to zeros, so that no
+   sum is cleared. */
 typedef struct probe_how {
     int ahead, level, packs;
 } probe_how;
@@ -31,6 +34,7 @@ typedef struct probe_batch {
     int64_t *ids,
         *first; /* [tables][bags][length]; [tables + 1]: where a table's touched rows begin */
     int32_t *row, *end, *bag;
+    uint8_t *bucket; /* of each id, or NULL */
 } probe_batch;
 typedef struct probe {
     neo_ctx *ctx;
@@ -158,10 +162,20 @@ static inline probe probe_make(neo_ctx *ctx, neo_dtype dtype, int64_t bags, int6
         probe_batch_make(&p, &p.batch[p.batches], ids[p.batches]);
     return p;
 }
+/* From now on forward is over eight buckets of tables of so many rows. */
+static inline void probe_buckets(probe *p, int64_t rows) {
+    const int64_t ids = p->tables * p->bags * p->length;
+    for (int i = 0; i < p->batches; i++) {
+        probe_batch *b = &p->batch[i];
+        b->bucket = (uint8_t *)bench_alloc((size_t)ids);
+        for (int64_t k = 0; k < ids; k++) b->bucket[k] = (uint8_t)((8 * b->ids[k] + 7) / rows);
+    }
+}
 static inline void probe_free(probe *p) {
     for (int i = 0; i < p->batches; i++) {
         const probe_batch *b = &p->batch[i];
         free(b->ids), free(b->first), free(b->row), free(b->end - 1), free(b->bag);
+        free(b->bucket);
     }
     free(p->table), free(p->packed);
 }
@@ -200,7 +214,7 @@ static inline double probe_time(probe *p, int backward, int at, float *x, probe_
 static inline void probe_choose(probe *p, int backward, float *x) {
     static const int ahead[] = {2, 4, 8, 12, 16, 24, 32, 48, 64, 96};
     enum { AHEADS = sizeof ahead / sizeof *ahead };
-    const int ways = AHEADS * (backward ? 4 : 2);
+    const int ways = AHEADS * (backward || p->batch[0].bucket ? 4 : 2);
     const size_t others = 32 << 20;
     char *other = (char *)bench_alloc(others);
     probe_how how = {16, 2, 1}, chosen = how;
@@ -247,39 +261,83 @@ PROBE_INLINE void PROBE_FN(fetch)(const void *p, int64_t bytes, int level) {
     }
 }
 
-/* `count` vectors from column c on of the bag whose ids begin at `at`. Past `end` the rows fetched
-   ahead are the next table's. */
+/* The row of id *at, `count` vectors of its columns from c on, and what scales it. One ahead is
+   fetched, past `end` the next table's. */
+PROBE_INLINE char *PROBE_FN(row)(const probe *p, const probe_table *t, const int64_t *at,
+                                 const int64_t *end, int64_t c, neo_dtype dtype, int count,
+                                 int level, const float **scale) {
+    const int64_t size = PROBE_SIZE(dtype), next = at[p->how[0].ahead];
+    const probe_table *of = at + p->how[0].ahead < end ? t : t + 1;
+    PROBE_FN(fetch)(of->rows + (next * p->dim + c) * size, count * PROBE_W * size, level);
+    if (dtype == NEO_I8) {
+        PROBE_FN(fetch)(of->scale + 2 * next, 8, level);
+        *scale = t->scale + 2 * *at;
+    }
+    return t->rows + (*at * p->dim + c) * size;
+}
+/* `count` vectors from column c on of the bag whose ids begin at `at`. */
 PROBE_INLINE void PROBE_FN(pool)(const probe *p, const probe_table *t, const int64_t *at,
                                  const int64_t *end, float *out, int64_t c, neo_dtype dtype,
                                  int count, int level) {
-    const int64_t row_bytes = p->dim * PROBE_SIZE(dtype), ahead = p->how[0].ahead;
-    char *rows = t->rows + c * PROBE_SIZE(dtype), *next_rows = t[1].rows + c * PROBE_SIZE(dtype);
     const float *scale = NULL;
     PROBE_FN(vf) sum[8];
     PROBE_EACH(v, count) sum[v] = (PROBE_FN(vf)){0};
     for (const int64_t *stop = at + p->length; at < stop; at++) {
-        const int64_t next = at[ahead];
-        PROBE_FN(fetch)
-        ((at + ahead < end ? rows : next_rows) + next * row_bytes,
-         count * PROBE_W * PROBE_SIZE(dtype), level);
-        if (dtype == NEO_I8) {
-            PROBE_FN(fetch)((at + ahead < end ? t : t + 1)->scale + 2 * next, 8, level);
-            scale = t->scale + 2 * *at;
-        }
-        char *row = rows + *at * row_bytes;
+        char *row = PROBE_FN(row)(p, t, at, end, c, dtype, count, level, &scale);
         PROBE_EACH(v, count)
         sum[v] += PROBE_FN(load)(row + v * PROBE_W * PROBE_SIZE(dtype), scale, dtype);
     }
     PROBE_EACH(v, count) PROBE_AT(vf, out + c + v * PROBE_W) = sum[v];
 }
+/* The same over eight buckets. sums: of each, zeros unless `writes`; then zeros. */
+PROBE_INLINE void PROBE_FN(pool_eight)(const probe *p, const probe_table *t, const int64_t *at,
+                                       const int64_t *end, const uint8_t *bucket, float *sums,
+                                       float *out, int64_t c, neo_dtype dtype, int count,
+                                       int level, int writes) {
+    const float *scale = NULL;
+    float *zeros = sums + 8 * count * PROBE_W, *from[8];
+    uint32_t has = 0;
+    for (const int64_t *stop = at + p->length; at < stop; at++, bucket++) {
+        char *row = PROBE_FN(row)(p, t, at, end, c, dtype, count, level, &scale);
+        float *sum = sums + (size_t)*bucket * (size_t)(count * PROBE_W),
+              *old = !writes || has >> *bucket & 1 ? sum : zeros;
+        PROBE_EACH(v, count)
+        PROBE_AT(vf, sum + v * PROBE_W) =
+            PROBE_AT(vf, old + v * PROBE_W) +
+            PROBE_FN(load)(row + v * PROBE_W * PROBE_SIZE(dtype), scale, dtype);
+        has |= 1u << *bucket;
+    }
+    PROBE_EACH(j, 8) from[j] = !writes || has >> j & 1 ? sums + j * count * PROBE_W : zeros;
+    PROBE_EACH(v, count) {
+        PROBE_FN(vf) x[8];
+        PROBE_EACH(j, 8) x[j] = PROBE_AT(vf, from[j] + v * PROBE_W);
+        if (!writes)
+            PROBE_EACH(j, 8) PROBE_AT(vf, from[j] + v * PROBE_W) = (PROBE_FN(vf)){0};
+        PROBE_AT(vf, out + c + v * PROBE_W) =
+            ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+    }
+}
 PROBE_INLINE void PROBE_FN(forward)(const probe *p, int64_t i, neo_dtype dtype, int count,
                                     int level) {
     const int64_t ids = p->bags * p->length;
     const int64_t *id = p->batch[p->at].ids + i * ids, *end = id + ids;
-    float *out = p->x + i * p->dim;
-    for (; id < end; id += p->length, out += p->stride)
+    const uint8_t *bucket = p->batch[p->at].bucket;
+    float *out = p->x + i * p->dim, sums[9 * 8 * PROBE_W] __attribute__((aligned(64))) = {0};
+    if (!bucket || p->length < 3) { /* two add in any order */
+        for (; id < end; id += p->length, out += p->stride)
+            for (int64_t c = 0; c < p->dim; c += count * PROBE_W)
+                PROBE_FN(pool)(p, p->table + i, id, end, out, c, dtype, count, level);
+        return;
+    }
+    bucket += i * ids;
+    for (; id < end; id += p->length, bucket += p->length, out += p->stride)
         for (int64_t c = 0; c < p->dim; c += count * PROBE_W)
-            PROBE_FN(pool)(p, p->table + i, id, end, out, c, dtype, count, level);
+            if (p->how[0].packs)
+                PROBE_FN(pool_eight)
+                (p, p->table + i, id, end, bucket, sums, out, c, dtype, count, level, 1);
+            else
+                PROBE_FN(pool_eight)
+                (p, p->table + i, id, end, bucket, sums, out, c, dtype, count, level, 0);
 }
 
 /* `count` vectors of a touched row, less those of the gradients at `grad` of bags [bag, end). */
