@@ -2586,6 +2586,8 @@ typedef struct neo__rows_call {
     int64_t blocks;
     const neo__rows_part *part;
     const int32_t *lengths; /* [][rows] */
+    const int32_t *at; /* [rows], not on the CPU: which coded row each is; below 0: none, decoded as
+                          zeros. NULL: its own */
     struct neo_wire_stats *stats; /* of what encoding did, on the CPU; or NULL */
 } neo__rows_call;
 /* Ids of a batch by the parts of the rows that they are in ("bucketize"), in each part in the order
@@ -2662,9 +2664,13 @@ NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
    the batch, but for an id that is outside. */
 NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, const char *fn);
 NEO_API neo_status neo__device_join(neo_ctx *ctx, const neo__join_call *call);
-/* From here on batches in the device's memory are sound and have up to so many ids: the host waits
-   for no look at them. */
+/* From here on batches of a device are sound and have up to so many ids: the host waits for no look
+   at them. */
 NEO_API void neo__bags_vouch(neo_bags *bags, int64_t ids);
+/* neo_bags_weight_grad on a device: number k of the batch to to[at[k]]; of a part of a table's
+   later columns a number for each of its blocks, from there on. at: in memory of the device. */
+NEO_API neo_status neo__bags_weight_grad_at(neo_bags *bags, const neo_jagged *batch,
+                                            neo_tensor dout, float *to, const int32_t *at);
 /* neo_cut_sums have their numbers in the device's memory, in its order of calls; each of `count`
    totals becomes (first), or gets, the sum of `each` blocks, in order. */
 NEO_API void neo__bags_cut_there(neo_bags *bags);
@@ -2695,6 +2701,10 @@ NEO_API void *neo__event_make(neo_ctx *ctx);
 NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
+/* Calls of the device from here on run beside those before, behind the mark of an event alone; and,
+   NULL, in their order again. Such calls may leave something to the others where the host has
+   waited for it; nothing that they write is recorded. */
+NEO_API neo_status neo__device_aside(neo_ctx *ctx, void *event);
 /* One user less, of a device's maker and of its contexts: the last one destroys it. NULL is
    allowed. */
 NEO_API void neo__device_release(neo_device *device);
@@ -3752,7 +3762,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 10 };
+enum { NEO__DEVICE_VERSION = 11 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -4137,6 +4147,7 @@ typedef struct neo__bags_job {
         int64_t out_rows; /* NEO_POOL_NONE */
         const float *dout;
         float *dweights;
+        const int32_t *dweight_at; /* see neo__bags_weight_grad_at; NULL: id k is number k */
         int aligned; /* all rows of out, dout and packed lie at multiples of 16 bytes */
     } tensor;
     struct { /* records: key << leaf_bits | leaf, and what to add; unsorted, sorted */
@@ -4242,6 +4253,7 @@ struct neo_device {
     void (*event_free)(neo_device *d, void *event);
     neo_status (*event_mark)(neo_device *d, void *event);
     neo_status (*event_wait)(neo_device *d, void *event);
+    neo_status (*aside)(neo_device *d, void *event); /* see neo__device_aside; not of the CPU */
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
     neo_status (*linear_grads)(neo_device *d, const neo__linear_grads_call *call);
@@ -4772,6 +4784,11 @@ NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
     return ctx->on->event_wait(ctx->on, event);
 }
+#if !defined(NEO_INFERENCE)
+NEO_API neo_status neo__device_aside(neo_ctx *ctx, void *event) {
+    return ctx->on->aside(ctx->on, event);
+}
+#endif
 NEO_API void neo__device_release(neo_device *device) {
     if (device && __atomic_sub_fetch(&device->users, 1, __ATOMIC_ACQ_REL) == 0)
         device->destroy(device);
@@ -15804,8 +15821,7 @@ static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward)
     NEO__ZERO(neo__bags_look, look);
     const neo__later later = {neo__bags_looked, &look, sizeof look};
     const int waits = !on->recording || bags->view.batch.feature_bags != NULL;
-    if (bags->vouched && bags->view.batch.place == NEO_DEVICE)
-        return on->bags_check(on, &bags->job, NULL, NULL);
+    if (bags->vouched) return on->bags_check(on, &bags->job, NULL, NULL);
     look.b = bags;
     look.fn = fn;
     look.batch = bags->view.batch;
@@ -16010,6 +16026,15 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     NEO__TRY(neo__bags_bring(b, fn, 0, 0));
     return NEO__RUN(b->ctx, fn, bags_weight_grad, &b->job);
 }
+#if !defined(NEO_INFERENCE)
+NEO_API neo_status neo__bags_weight_grad_at(neo_bags *bags, const neo_jagged *batch,
+                                            neo_tensor dout, float *to, const int32_t *at) {
+    bags->job.tensor.dweight_at = at;
+    neo_status status = neo_bags_weight_grad(bags, batch, dout, to);
+    bags->job.tensor.dweight_at = NULL;
+    return status;
+}
+#endif
 
 /* ---- the numbers of a step, and sorted records ---- */
 

@@ -281,6 +281,13 @@ typedef struct neo__cuda {
     unsigned long long reached; /* atomic; a bit of each that was asked for: see neo__cuda_reach */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
+    struct {               /* of calls beside the others, see neo__cuda_aside: then the others' */
+        cudaStream_t stream;
+        char *work;
+        size_t work_bytes;
+        neo_cuda_graph *recording;
+        int on;
+    } aside;
     cublasLtHandle_t blas;
     /* These four are the current lane's, see neo__graph_use_lane. */
     char *work;        /* device memory for a call, work_bytes of it: see neo__cuda_reserve */
@@ -458,6 +465,7 @@ static neo_status neo__cuda_send(neo__cuda *gpu, void *to, const void *from, siz
                                  int *sent) {
     const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
+    if (gpu->aside.on) return NEO_OK; /* the ring's events are of the other stream */
     if (gpu->recording) return neo__graph_send(gpu, to, from, bytes, sent);
     if (bytes > NEO__CUDA_SEND_BYTES) return NEO_OK;
     if (room > NEO__CUDA_SEND_BYTES - gpu->send_used) {
@@ -1515,6 +1523,22 @@ static neo_status neo__cuda_event_wait(neo__cuda *d, void *event) {
     return neo__cuda_result(d, cudaEventSynchronize((cudaEvent_t)event), "work on the device");
 }
 
+template <class T> static void neo__cuda_swap(T &x, T &y) {
+    const T was = x;
+    x = y, y = was;
+}
+/* See neo__device_aside. A step that is being recorded knows nothing of it. */
+static neo_status neo__cuda_aside(neo_device *device, void *event) {
+    neo__cuda *d = (neo__cuda *)device;
+    if (event) NEO__TRY(neo__cuda_enter(d));
+    if (event) NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->aside.stream, (cudaEvent_t)event, 0));
+    neo__cuda_swap(d->stream, d->aside.stream);
+    neo__cuda_swap(d->work, d->aside.work), neo__cuda_swap(d->work_bytes, d->aside.work_bytes);
+    neo__cuda_swap(d->recording, d->aside.recording);
+    d->aside.on = event != NULL;
+    return NEO_OK;
+}
+
 /* x op y of numbers of dtype D, as they lie in memory, in the arithmetic of neo__merge
    (neo_comm.h). */
 template <neo_dtype D, class T> static __device__ T neo__cuda_merge(int reduce, T x, T y) {
@@ -1727,7 +1751,7 @@ static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
 static __global__ void neo__cuda_rows_kernel(const neo__rows_call call) {
     const int lane = threadIdx.x % 16;
     NEO__CUDA_EACH(u, call.rows * call.blocks, 16) {
-        const int64_t row = u / call.blocks;
+        const int64_t row = u / call.blocks, place = call.at ? call.at[row] : row;
         const neo__rows_block b = call.block[u - row * call.blocks];
         const int wire = call.encode ? call.part[b.first].wire : (int)NEO_WIRE_F32;
         const int step = neo__cuda_step(wire, b.cols);
@@ -1737,13 +1761,15 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call call) {
             const int i = lane + k * step;
             v[k] = 0.0f;
             if (lane < step && i < b.cols)
-                v[k] = call.encode ? x[i] : neo__cuda_rows_sum(call, b, row, i);
+                v[k] = call.encode  ? x[i]
+                       : place >= 0 ? neo__cuda_rows_sum(call, b, place, i)
+                                    : 0.0f;
             if (call.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
         if (b.round != NEO_WIRE_F32) neo__cuda_rows_round(b.round, v);
-        for (int p = 0; p < (call.encode ? b.parts : 0); p++) {
+        for (int p = 0; p < (call.encode && place >= 0 ? b.parts : 0); p++) {
             const neo__rows_part part = call.part[b.first + p];
-            char *to = call.coded + call.rows * part.before + row * part.stride + part.at;
+            char *to = call.coded + call.rows * part.before + place * part.stride + part.at;
             neo__cuda_put_block(wire, 1.0f, to, v, b.cols, step);
         }
         NEO__UNROLL for (int k = 0; k < 4; k++)
@@ -3876,6 +3902,46 @@ NEO__GPU void neo__cuda_query_deltas(const neo__attention_call &call, const neo_
         if (threadIdx.x % 4 == 0 && in) delta[at * call.heads + head.head] = own[r].y;
     }
 }
+/* Operands of a block of the backward: of its own 64 rows one of either product, and of the rows
+   that it goes through the others, from `begin` on. OF_KEYS: its own are keys and values. */
+template <bool OF_KEYS, bool NARROW> struct neo__cuda_back_rows {
+    enum { Y_NARROW = NARROW && OF_KEYS, OWN_NARROW = NARROW && !OF_KEYS };
+    const float *own_x, *own_y, *x, *y;
+    int64_t own_x_row, own_y_row;
+    int x_row, y_row;
+    __device__ __forceinline__ neo__cuda_back_rows(const neo__attention_call &c,
+                                                   const neo__cuda_head &h, int begin) {
+        const int64_t column = h.head * c.dim;
+        const float *const k = c.k + h.row0 * c.k_row + column;
+        const float *const q = c.q + h.row0 * c.q_row + column;
+        const float *const v = c.v + h.row0 * c.v_row + column;
+        const float *const dy = neo__cuda_number<NARROW>(c.dy, h.row0 * c.dy_row + column);
+        own_x = OF_KEYS ? k : q, own_x_row = OF_KEYS ? c.k_row : c.q_row;
+        own_y = OF_KEYS ? v : dy, own_y_row = OF_KEYS ? c.v_row : c.dy_row;
+        x_row = (int)(OF_KEYS ? c.q_row : c.k_row);
+        y_row = (int)(OF_KEYS ? c.dy_row : c.v_row);
+        x = (OF_KEYS ? q : k) + (int64_t)begin * x_row;
+        y = neo__cuda_number<Y_NARROW>(OF_KEYS ? dy : v, (int64_t)begin * y_row);
+    }
+    /* The next n rows of x and y come. */
+    __device__ __forceinline__ void pass(int n) {
+        x += (int64_t)n * x_row, y = neo__cuda_number<Y_NARROW>(y, (int64_t)n * y_row);
+    }
+};
+/* Lse and delta of query i, of as many as there are. */
+NEO__GPU float2 neo__cuda_back_query(const neo__attention_call &c, const float *lse,
+                                     const float *delta, int i) {
+    if (i >= (int)c.length) return make_float2(0.0f, 0.0f);
+    return make_float2(lse[i * c.lse_row] * NEO__LOG2_E, delta[i * c.heads]);
+}
+/* A block's sums of 16 rows a warp, times `by`, to memory, unless there is none. */
+template <int D, bool NARROW>
+NEO__GPU void neo__cuda_back_put(const float (&sum)[D / 8][4], float *to, int64_t at, int64_t row,
+                                 int rows, int dim, float by) {
+    if (to)
+        neo__cuda_put_rows<D, NARROW>(sum, (float *)(uintptr_t)neo__cuda_number<NARROW>(to, at),
+                                      row, rows, dim, by, by);
+}
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
 template <int D, bool OF_KEYS, bool NARROW>
 static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) ? 2 : 3)
@@ -3895,18 +3961,8 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     const int begin = OF_KEYS && c.causal ? own0 : 0;
     const int end = !OF_KEYS && c.causal ? NEO__MIN(own0 + (int)NEO__MMA_OWN, length) : length;
     const float unit = c.scale * NEO__LOG2_E; /* of q */
-    const int64_t k_at = h.row0 * c.k_row + column, q_at = h.row0 * c.q_row + column;
-    const int64_t v_at = h.row0 * c.v_row + column, dy_at = h.row0 * c.dy_row + column;
-    const float *const own_x = OF_KEYS ? c.k + k_at : c.q + q_at;
-    const float *const dy = neo__cuda_number<NARROW>(c.dy, dy_at);
-    const float *const own_y = OF_KEYS ? c.v + v_at : dy;
-    const int64_t own_x_row = OF_KEYS ? c.k_row : c.q_row;
-    const int64_t own_y_row = OF_KEYS ? c.v_row : c.dy_row;
-    const int x_row = (int)(OF_KEYS ? c.q_row : c.k_row);
-    const int y_row = (int)(OF_KEYS ? c.dy_row : c.v_row);
-    const float *x = (OF_KEYS ? c.q + q_at : c.k + k_at) + (int64_t)begin * x_row;
-    constexpr bool Y_NARROW = NARROW && OF_KEYS, OWN_NARROW = NARROW && !OF_KEYS;
-    const float *y = neo__cuda_number<Y_NARROW>(OF_KEYS ? dy : c.v + v_at, (int64_t)begin * y_row);
+    typedef neo__cuda_back_rows<OF_KEYS, NARROW> Rows;
+    Rows of(c, h, begin);
     const float *const lse_at = c.lse + h.row0 * c.lse_row + h.head;
     const float *const delta_at = delta + h.row0 * c.heads + h.head;
     uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
@@ -3918,29 +3974,28 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     }
     if constexpr (SHARED) {
         neo__cuda_coming<NEO__MMA_OWN, D, NEO__MMA_THREADS> all;
-        all.load(own_x + own0 * own_x_row, (int)own_x_row, length - own0, dim);
+        all.load(of.own_x + own0 * of.own_x_row, (int)of.own_x_row, length - own0, dim);
         all.store(own_tile, OF_KEYS ? 1.0f : unit);
     } else
-        neo__cuda_own_rows<D>(own, own_x + mine * own_x_row, own_x_row, length - mine, dim,
+        neo__cuda_own_rows<D>(own, of.own_x + mine * of.own_x_row, of.own_x_row, length - mine, dim,
                               OF_KEYS ? 1.0f : unit);
-    neo__cuda_own_rows<D, OWN_NARROW>(own_2, neo__cuda_number<OWN_NARROW>(own_y, mine * own_y_row),
-                                      own_y_row, length - mine, dim, 1.0f);
+    neo__cuda_own_rows<D, Rows::OWN_NARROW>(
+        own_2, neo__cuda_number<Rows::OWN_NARROW>(of.own_y, mine * of.own_y_row), of.own_y_row,
+        length - mine, dim, 1.0f);
     neo__cuda_coming<N, D, NEO__MMA_THREADS> next;
-    typename neo__cuda_coming_of<Y_NARROW, N, D, NEO__MMA_THREADS>::type next_y;
+    typename neo__cuda_coming_of<Rows::Y_NARROW, N, D, NEO__MMA_THREADS>::type next_y;
     const auto bring_x = [&](int from, int side) { /* with what each query knows of itself */
         next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
-        const int i = from + (int)threadIdx.x;
-        if (!OF_KEYS || threadIdx.x >= N) return;
-        of_query[side][threadIdx.x] =
-            i < length ? make_float2(lse_at[i * c.lse_row] * NEO__LOG2_E, delta_at[i * c.heads])
-                       : make_float2(0.0f, 0.0f);
+        if (OF_KEYS && threadIdx.x < N)
+            of_query[side][threadIdx.x] =
+                neo__cuda_back_query(c, lse_at, delta_at, from + (int)threadIdx.x);
     };
     if (threadIdx.x == 0) {
         out_at[0] = h.row0 * (OF_KEYS ? c.dk_row : c.dq_row) + column;
         out_at[1] = h.row0 * c.dv_row + column;
     }
-    next.load(x, x_row, end - begin, dim), bring_x(begin, 0);
-    next_y.load(y, y_row, end - begin, dim), next_y.store(tile[0][1], 1.0f);
+    next.load(of.x, of.x_row, end - begin, dim), bring_x(begin, 0);
+    next_y.load(of.y, of.y_row, end - begin, dim), next_y.store(tile[0][1], 1.0f);
     __syncthreads();
     const uint16_t *own_row = &own_tile[SHARED ? 16 * warp + lane % 16 : 0][lane / 16 * 8];
     for (int from = begin, side = 0; from < end; from += N, side ^= 1) {
@@ -3949,10 +4004,10 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         const bool edge =
             later > length || (c.causal && (OF_KEYS ? from < mine + 15 : later > mine + 1));
         float p[N / 8][4], ds[N / 8][4];
-        x += (int64_t)N * x_row, y = neo__cuda_number<Y_NARROW>(y, (int64_t)N * y_row);
-        if (later < end) next.load(x, x_row, end - later, dim);
+        of.pass(N);
+        if (later < end) next.load(of.x, of.x_row, end - later, dim);
         if (met) neo__cuda_scores<D, N, SHARED>(p, own, own_row, tile[side][0]);
-        if (later < end) bring_x(later, side ^ 1), next_y.load(y, y_row, end - later, dim);
+        if (later < end) bring_x(later, side ^ 1), next_y.load(of.y, of.y_row, end - later, dim);
         if (met) {
             neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
             neo__cuda_slopes_bf16<N, OF_KEYS>(p, ds, of_query[side], of_own, from, row, length,
@@ -3963,16 +4018,12 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         if (later < end) next_y.store(tile[side ^ 1][1], 1.0f);
         __syncthreads();
     }
-    const auto put = [&](const float (&sum)[D / 8][4], int of, float *to, int64_t to_row,
-                         float by) {
-        const int64_t at = out_at[of] + mine * to_row;
-        if (to)
-            neo__cuda_put_rows<D, NARROW>(sum, (float *)(uintptr_t)neo__cuda_number<NARROW>(to, at),
-                                          to_row, length - mine, dim, by, by);
-    };
-    put(dx, 0, OF_KEYS ? c.dk : c.dq, OF_KEYS ? c.dk_row : c.dq_row,
-        OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale);
-    if constexpr (OF_KEYS) put(dv, 1, c.dv, c.dv_row, 1.0f);
+    const int64_t dx_row = OF_KEYS ? c.dk_row : c.dq_row;
+    neo__cuda_back_put<D, NARROW>(dx, OF_KEYS ? c.dk : c.dq, out_at[0] + mine * dx_row, dx_row,
+                                  length - mine, dim, OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale);
+    if constexpr (OF_KEYS)
+        neo__cuda_back_put<D, NARROW>(dv, c.dv, out_at[1] + mine * c.dv_row, c.dv_row,
+                                      length - mine, dim, 1.0f);
 }
 /* Rows are read and written by 16 bytes, and counted in 32 bits. */
 static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
@@ -4958,6 +5009,19 @@ NEO__GPU float neo__bags_mean(const neo__job_table &t, float x, int64_t length) 
 NEO__GPU float neo__bags_weight_of(const neo__bags_job &job, int64_t k) {
     return job.batch.weights[k - job.batch.id_base];
 }
+/* A number of a row as it lies in memory, not written by the same kernel, and what it is: loads of
+   several rows can be on their way before the first is converted. */
+NEO__GPU uint32_t neo__bags_fetch_one(neo_dtype dtype, const char *row, int64_t col) {
+    if (dtype == NEO_F32) return __ldg((const unsigned *)(const void *)row + col);
+    if (dtype == NEO_I8) return __ldg((const unsigned char *)row + col);
+    return __ldg((const unsigned short *)(const void *)row + col);
+}
+NEO__GPU float neo__bags_one(neo_dtype dtype, uint32_t raw, float scale, float bias) {
+    if (dtype == NEO_F32) return neo__f32_bits(raw);
+    if (dtype == NEO_F16) return neo__f32_from_f16((uint16_t)raw);
+    if (dtype == NEO_BF16) return neo__f32_from_bf16((uint16_t)raw);
+    return __fmaf_rn((float)(int8_t)raw, scale, bias);
+}
 NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t col) {
     const char *p = s.data + row * s.row_bytes;
     if (s.dtype == NEO_F32) return ((const float *)(const void *)p)[col];
@@ -5243,20 +5307,47 @@ template <neo_dtype T, int LANES> NEO__BAGS_KERNEL neo__bags_pool_kernel(const n
         }
     }
 }
-/* A column of the rows of bag [k, k_end) that are in [begin, end); *next: the lowest row from `end`
-   on, or -1. */
-static __device__ float neo__bags_column(const neo__bags_job &j, const neo__job_table &t, int64_t k,
-                                         int64_t k_end, int64_t begin, int64_t end, int64_t col,
-                                         int64_t *next) {
+/* A column of the rows of bag [k, k_end), NEO__BAGS_AHEAD on their way before one is added. */
+NEO__GPU float neo__bags_column(const neo__bags_job &job, const neo__job_table &t, int64_t k,
+                                int64_t k_end, int64_t col) {
+    enum { AHEAD = NEO__BAGS_AHEAD };
+    float s = 0.0f;
+    for (; k < k_end; k += AHEAD) {
+        int64_t at[AHEAD];
+        uint32_t x[AHEAD] = {};
+        float scale[AHEAD] = {}, bias[AHEAD] = {};
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+            at[a] = k + a < k_end ? neo__bags_row(job, t.rows, k + a) : -1;
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+            if (at[a] < 0) continue;
+            x[a] = neo__bags_fetch_one(t.store.dtype, t.store.data + at[a] * t.store.row_bytes,
+                                       col);
+            if (t.store.dtype == NEO_I8)
+                scale[a] = t.store.scale[2 * at[a]], bias[a] = t.store.scale[2 * at[a] + 1];
+        }
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+            if (at[a] < 0) continue;
+            const float now = neo__bags_one(t.store.dtype, x[a], scale[a], bias[a]);
+            s = job.batch.weights ? __fmaf_rn(neo__bags_weight_of(job, k + a), now, s)
+                                  : __fadd_rn(s, now);
+        }
+    }
+    return s;
+}
+/* The same of the rows in [begin, end), one after another; *next: the lowest row from `end` on, or
+   -1. */
+static __device__ float neo__bags_bucket(const neo__bags_job &job, const neo__job_table &table,
+                                         int64_t k, int64_t k_end, int64_t begin, int64_t end,
+                                         int64_t col, int64_t *next) {
     float s = 0.0f;
     *next = -1;
     for (; k < k_end; k++) {
-        const int64_t at = neo__bags_row(j, t.rows, k);
-        const int64_t row = at >= 0 && j.batch.lines ? neo__bag_row_of(&t.store, at) : at;
+        const int64_t at = neo__bags_row(job, table.rows, k);
+        const int64_t row = at >= 0 && job.batch.lines ? neo__bag_row_of(&table.store, at) : at;
         if (row >= end && (*next < 0 || row < *next)) *next = row;
         if (row < 0 || row < begin || row >= end) continue;
-        const float x = neo__bags_element(t.store, at, col);
-        s = j.batch.weights ? __fmaf_rn(neo__bags_weight_of(j, k), x, s) : __fadd_rn(s, x);
+        const float x = neo__bags_element(table.store, at, col);
+        s = job.batch.weights ? __fmaf_rn(neo__bags_weight_of(job, k), x, s) : __fadd_rn(s, x);
     }
     return s;
 }
@@ -5269,7 +5360,7 @@ static __device__ float neo__bags_buckets(const neo__bags_job &job, const neo__j
         const int64_t begin = neo__bucket_begin(t.bucket_rows, t.buckets, bucket) - t.first_row;
         const int64_t end = neo__bucket_begin(t.bucket_rows, t.buckets, bucket + 1) - t.first_row;
         neo__floats<1> s;
-        s.v[0] = neo__bags_column(job, t, k, k_end, begin, end, col, &row);
+        s.v[0] = neo__bags_bucket(job, t, k, k_end, begin, end, col, &row);
         tree.push(bucket, s);
     }
     return __fadd_rn(tree.total().v[0], 0.0f);
@@ -5281,7 +5372,6 @@ NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
         const neo__job_table &t = job.fixed.tables[p.table];
         const bool only_cut = neo__bags_pool_lanes(t, job.tensor.aligned) != 0;
         if (only_cut && t.buckets == 1) continue;
-        int64_t next;
         NEO__CUDA_EACH(tile, (p.bags + 15) / 16, 16) { /* a lane looks at a bag */
             const int64_t *offsets = job.batch.offsets + p.first_bag + tile * 16;
             const int lane = threadIdx.x % 16, shift = threadIdx.x % 32 - lane;
@@ -5295,7 +5385,7 @@ NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
                 float *to = job.tensor.out + p.out_at + (tile * 16 + b) * p.out_stride;
                 for (int64_t col = lane; col < t.store.dim; col += 16) {
                     const float s = t.buckets == 1
-                                        ? neo__bags_column(job, t, k, k_end, 0, t.rows, col, &next)
+                                        ? neo__bags_column(job, t, k, k_end, col)
                                         : neo__bags_buckets(job, t, k, k_end, col);
                     to[col] = neo__bags_mean(t, s, k_end - k);
                 }
@@ -5311,19 +5401,45 @@ NEO__GPU int neo__bags_table_of_id(const neo__bags_job &job, int64_t k) {
                                      [=](int64_t q) { return offsets[features[q].first_bag]; });
     return (int)features[f].table;
 }
-/* 16 lanes an id, a column each. */
+/* 16 lanes NEO__BAGS_AHEAD ids, a column each, whose rows are on their way before the first is
+   stored; a lane finds the row of an id, for all. */
 NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job job) {
+    enum { AHEAD = NEO__BAGS_AHEAD };
     if (neo__bags_refused(job)) return;
+    const unsigned mask = neo__mask_warp();
+    const int lane = threadIdx.x % 16;
     const int64_t first = job.batch.offsets[0], ids = job.batch.offsets[job.batch.bags] - first,
+                  count = NEO__MIN(ids, job.tensor.out_rows),
                   stride = job.told.features[0].out_stride;
-    NEO__CUDA_EACH(i, NEO__MIN(ids, job.tensor.out_rows), 16) {
-        const neo__job_table &t = job.fixed.tables[neo__bags_table_of_id(job, i)];
-        const int64_t row = neo__bags_row(job, t.rows, first + i);
-        float *to = job.tensor.out + i * stride;
-        for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
-            const float x = row < 0 ? 0.0f : neo__bags_element(t.store, row, col);
-            const bool weighs = row >= 0 && job.batch.weights;
-            to[col] = weighs ? __fmul_rn(neo__bags_weight_of(job, first + i), x) : x;
+    NEO__CUDA_EACH(tile, (count + AHEAD - 1) / AHEAD, 16) {
+        const int64_t i = tile * AHEAD + lane;
+        const bool mine = lane < AHEAD && i < count;
+        const neo__job_table &t = job.fixed.tables[neo__bags_table_of_id(job, mine ? i : 0)];
+        const int64_t row = mine ? neo__bags_row(job, t.rows, first + i) : -1;
+        const char *own = row < 0 ? NULL : t.store.data + row * t.store.row_bytes;
+        const bool scaled = row >= 0 && t.store.dtype == NEO_I8;
+        const float weight = own && job.batch.weights ? neo__bags_weight_of(job, first + i) : 0.0f;
+        const float scale = scaled ? t.store.scale[2 * row] : 0.0f;
+        const float bias = scaled ? t.store.scale[2 * row + 1] : 0.0f;
+        for (int64_t col = lane; col - lane < job.fixed.max_dim; col += 16) {
+            uint32_t x[AHEAD] = {};
+            unsigned there = 0;
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+                const char *from = (const char *)__shfl_sync(
+                    mask, (unsigned long long)(uintptr_t)own, a, 16);
+                const neo_dtype dtype = (neo_dtype)__shfl_sync(mask, (int)t.store.dtype, a, 16);
+                there |= (unsigned)(from != NULL) << a;
+                if (from && col < job.fixed.max_dim) x[a] = neo__bags_fetch_one(dtype, from, col);
+            }
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+                const neo_dtype dtype = (neo_dtype)__shfl_sync(mask, (int)t.store.dtype, a, 16);
+                const float w = __shfl_sync(mask, weight, a, 16),
+                            u = __shfl_sync(mask, scale, a, 16), v = __shfl_sync(mask, bias, a, 16);
+                float s = there >> a & 1u ? neo__bags_one(dtype, x[a], u, v) : 0.0f;
+                if ((there >> a & 1u) && job.batch.weights) s = __fmul_rn(w, s);
+                if (col < job.fixed.max_dim && tile * AHEAD + a < count)
+                    job.tensor.out[(tile * AHEAD + a) * stride + col] = s;
+            }
         }
     }
 }
@@ -5385,9 +5501,7 @@ static neo_status neo__bags_copy(neo__cuda *gpu, const neo__bags_job *job) {
         fours &= neo__bags_lanes(job->fixed.host_tables[t], job->tensor.aligned) != 0;
         has |= 1u << job->fixed.host_tables[t].store.dtype;
     }
-    if (!fours)
-        return neo__cuda_run(gpu, "bags: copy", neo__bags_copy_kernel, job->batch.most_ids, 16,
-                             *job);
+    if (!fours) return neo__cuda_run(gpu, "bags: copy", neo__bags_copy_kernel, tiles, 16, *job);
     const auto one = [&](neo_dtype dtype, auto kernel) {
         return neo__cuda_run(gpu, "bags: copy", kernel, has >> dtype & 1u ? tiles : 0, 16, *job);
     };
@@ -5462,12 +5576,16 @@ NEO__CUDA_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job job) {
         const float *from =
             job.tensor.dout + p.out_at + (job.fixed.none ? i : bag - p.first_bag) * p.out_stride;
         float sum = 0.0f;
+        float *to = job.tensor.dweights + (job.tensor.dweight_at ? job.tensor.dweight_at[i] : i);
+        const bool each = job.tensor.dweight_at && t.store.first % t.store.stride != 0;
         for (int64_t col = lane; row >= 0 && col - lane < t.store.dim; col += 16) {
             float x = 0.0f;
             if (col < t.store.dim) x = __fmul_rn(from[col], neo__bags_element(t.store, row, col));
-            sum = __fadd_rn(sum, neo__tree16_warp(x));
+            x = neo__tree16_warp(x);
+            if (each && lane == 0) to[col / 16] = x;
+            sum = __fadd_rn(sum, x);
         }
-        if (lane == 0) job.tensor.dweights[i] = neo__bags_mean(t, sum, length);
+        if (lane == 0 && !each) *to = neo__bags_mean(t, sum, length);
     }
 }
 static neo_status neo__cuda_bags_weight_grad(neo__cuda *d, const neo__bags_job *job) {
@@ -6939,6 +7057,8 @@ static void neo__cuda_destroy(neo_device *device) {
     neo__cuda *gpu = (neo__cuda *)device;
     (void)cudaSetDevice(gpu->ordinal);
     if (gpu->stream) (void)cudaStreamSynchronize(gpu->stream);
+    if (gpu->aside.stream) (void)cudaStreamDestroy(gpu->aside.stream);
+    (void)cudaFree(gpu->aside.work);
     for (int i = 0; gpu->product && i < NEO__CUDA_PRODUCTS; i++)
         neo__cuda_product_drop(&gpu->product[i]);
     if (gpu->blas) (void)cublasLtDestroy(gpu->blas);
@@ -6955,6 +7075,7 @@ static void neo__cuda_destroy(neo_device *device) {
 static neo_status neo__cuda_take(neo__cuda *gpu) {
     NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
     NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->exchange, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->aside.stream, cudaStreamNonBlocking));
     NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->result, NEO__CUDA_RESULT_BYTES));
     NEO__TRY(neo__cuda_fill_now(gpu, gpu->result, 0, NEO__CUDA_RESULT_BYTES));
     NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->answer, NEO__CUDA_ANSWER_BYTES));
@@ -6996,6 +7117,7 @@ static void neo__cuda_table(neo_device *device) {
     device->alloc = neo__cuda_alloc<NEO_DEVICE>, device->free = neo__cuda_free<NEO_DEVICE>;
     device->host_alloc = neo__cuda_alloc<NEO_HOST>, device->host_free = neo__cuda_free<NEO_HOST>;
     device->counts = neo__graph_counts, device->settle = neo__graph_settle;
+    device->aside = neo__cuda_aside;
     device->event_make = neo__cuda_event_make, device->event_free = neo__cuda_event_free;
     device->bags_temp_bytes = neo__cuda_bags_temp_bytes;
 #if defined(NVTX_VERSION)

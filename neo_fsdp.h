@@ -209,9 +209,9 @@ extern "C" {
             with neo_plan_desc.device_ids: then batches are in the device's memory
             (neo_jagged.place), the host waits for their check, and for how many ids go where, and
             sees nothing else of them; the bits are the same, a group of devices is taken more, and
-            a prefetch waits for what the device was called to do before. Through the host go rows
-            of NEO_POOL_NONE or with weight_grad, beside these also gradients of data-parallel
-            tables and sums over rows that are cut.
+            a prefetch waits for what the device was called to do before, but with device_ids 2,
+            for what it was called to do before the last forward_begin alone. With NEO_POOL_NONE or
+            weight_grad the host tells the device the place of each id.
    Memory   neo_shard_bytes (>>plan in neo_plan.h). */
 NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
                                                       neo_shard **shard);
@@ -907,7 +907,6 @@ static neo_status neo__shard_reserve(neo_shard *shard, neo__buffer *buffer, int6
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
-static neo_status neo__shard_there(neo_shard *s, int64_t floats); /* >>impl-shard-device */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* The groups of ranks, those that take rows first; each once: NULL, where it is one before, or not
@@ -932,8 +931,8 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     for (int i = NEO__SHARD_GROUPS - 1; i >= 0; i--) neo_comm_destroy(groups[i]);
     neo_bags_destroy(shard->bags);
     neo_bags_destroy(shard->replicas);
+    if (shard->exchange.joined) neo__event_free(shard->ctx, shard->exchange.joined);
     if (!shard->lends) neo__pinned_free(shard->ctx, shard->work, shard->work_bytes);
-    neo__buffer_give_back(shard->ctx, &shard->bounce.there);
     neo__buffer_give_back(shard->ctx, &shard->pooled.memory);
     if (shard->map) {
         neo__shard_growing(shard, growing);
@@ -961,7 +960,6 @@ static neo_status neo__shard_make_work(neo_shard *shard) {
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         NEO__TRY(neo__shard_grow(shard, growing[i].buffer,
                                  (size_t)growing[i].count * growing[i].size, growing[i].there));
-    NEO__TRY(neo__shard_there(shard, shard->bounce.there_floats));
     return neo__shard_make_lists(shard);
 }
 static neo_status neo__shard_make_bags(neo_shard *shard) {
@@ -1010,11 +1008,13 @@ static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shar
     s->whole = neo__shard_is_whole(s->map);
     if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
     NEO__TRY(neo__shard_make_work(s));
-    NEO__CHECK(s->map->sync == 1 || (s->pooled.on_device && s->map->sync > 1) ||
-                   !neo_ctx_device(ctx),
-               NEO_ERR_UNSUPPORTED, "neo_shard_create: %s on a device",
-               s->map->sync < 0 ? "NEO_SYNC_MERGED" : "weight_grad and sync_every");
+    NEO__CHECK(s->map->sync > 0 || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
+               "neo_shard_create: NEO_SYNC_MERGED on a device");
     NEO__TRY(neo__shard_check_subtree(s));
+    if (s->map->device_ids > 1) {
+        s->exchange.joined = neo__event_make(ctx);
+        if (!s->exchange.joined) return NEO_ERR_DEVICE; /* neo_last_error says why */
+    }
     return neo__shard_make_bags(s);
 }
 /* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
@@ -1808,10 +1808,22 @@ static neo_status neo__shard_join_there(neo_shard *shard, neo__shard_batch *batc
     NEO__TRY(neo__device_join(shard->ctx, &call));
     batch->local = neo__shard_joined(&call, batch->global);
     batch->local.feature_count = (int32_t)x->routes;
+    if (x->joined) NEO__TRY(neo__event_mark(shard->ctx, x->joined));
+    shard->exchange.has_joined = x->joined != NULL;
     batch->stage = NEO__SHARD_READY;
     if (!shard->bags) return NEO_OK;
     neo__bags_vouch(shard->bags, total);
     return neo_bags_reserve(shard->bags, shard->reach, total);
+}
+/* A part of the exchange of a batch: of one that was prefetched (2) beside the running step, behind
+   the last batch's own, which reads the same memory. */
+static neo_status neo__shard_aside(neo_shard *s, neo__shard_batch *b,
+                                   neo_status (*part)(neo_shard *, neo__shard_batch *)) {
+    if (!b->aside) return part(s, b);
+    NEO__TRY(neo__device_aside(s->ctx, s->exchange.joined));
+    const neo_status status = part(s, b);
+    (void)neo__device_aside(s->ctx, NULL);
+    return status;
 }
 /* The batch that this rank's rows step by: of all groups, or of its own. */
 static neo__shard_batch *neo__shard_stepped(neo_shard *s, neo__shard_batch *b) {
@@ -1829,7 +1841,9 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
     neo__shard_take_whole(shard, batch);
     batch->stage = NEO__SHARD_READY;
     if (!shard->bags) return NEO_OK;
-    return neo_bags_reserve(shard->bags, shard->reach, neo_jagged_full_id_count(&full->local));
+    const int64_t ids = neo_jagged_full_id_count(&full->local);
+    if (shard->pooled.on_device) neo__bags_vouch(shard->bags, ids);
+    return neo_bags_reserve(shard->bags, shard->reach, ids);
 }
 /* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
@@ -1843,8 +1857,9 @@ static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
 /* Bring a batch as far as `stage`. */
 static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__shard_stage stage) {
     while (b->stage < stage) {
-        neo_status status =
-            b->stage == NEO__SHARD_LENGTHS ? neo__shard_send_ids(s, b) : neo__shard_take_ids(s, b);
+        neo_status status = b->stage == NEO__SHARD_LENGTHS
+                                ? neo__shard_aside(s, b, neo__shard_send_ids)
+                                : neo__shard_take_ids(s, b);
         if (b->stage == NEO__SHARD_EMPTY) return status; /* a bad batch: everyone knows */
         NEO__TRY(neo__shard_or_abort(s, status));
     }
@@ -1854,61 +1869,23 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
                                    int64_t global) {
     b->batch = *batch;
     b->all = b->asked = global;
-    return neo__shard_or_abort(s, neo__shard_send_lengths(s, b));
+    b->aside = b != s->now && s->exchange.has_joined;
+    return neo__shard_or_abort(s, neo__shard_aside(s, b, neo__shard_send_lengths));
 }
 /* ---------------------------------------------------------------------------
    >>impl-shard-device
 
    On contexts with a device a rank's rows and optimizer state are in its device's memory, and
-   looked up and stepped there. Pooled rows and their gradients stay there, too (see
-   >>impl-shard-rows); what else ranks exchange is in pinned host memory, as without a device:
-
-       ids        reader -> exchange -> batch of this rank's parts (neo_bags takes it to the
-                  device); with device_ids they stay there: see neo__shard_place_there
-   and with NEO_POOL_NONE or gradients of weights
-       forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
-       backward   the caller's dout -> shown -> exchange -> local -> there -> neo_bags
-       copies     of data-parallel tables: sums over leaves, row by row -> dense -> all-reduce ->
-                  neo_bags; such tables should be small
-       cut        sums of columns: neo_bags -> exchange -> neo_bags
-
-   `there` is device memory, the rest host memory; what a step needs is there from the start.
+   looked up and stepped there. Pooled rows, rows for each id, gradients of all and sums stay there,
+   too (see >>impl-shard-rows). Ids are in pinned host memory, as without a device: reader ->
+   exchange -> batch of this rank's parts, which neo_bags takes to the device; with device_ids they
+   stay there: see neo__shard_place_there.
    ------------------------------------------------------------------------ */
-/* Room for so many floats on the device. */
-static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
-    return neo__shard_grow(s, &s->bounce.there, (size_t)floats * sizeof(float), 1);
-}
-/* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one:
-   themselves. */
-static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t more,
-                                        neo_tensor *t) {
-    int64_t floats = neo_tensor_count(rows);
-    *t = rows;
-    if (!neo_ctx_device(s->ctx) || rows.place == NEO_DEVICE) return NEO_OK;
-    NEO__TRY(neo__shard_there(s, floats + more));
-    t->data = floats > 0 ? s->bounce.there.data : NULL;
-    t->place = NEO_DEVICE;
-    return NEO_OK;
-}
-/* Dense rows as such a tensor, with their numbers. */
-static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more,
-                                        neo_tensor *t) {
-    NEO__TRY(neo__shard_rows_there(s, rows, more, t));
-    return t->data && t->place != rows.place ? neo_tensor_copy(s->ctx, rows, *t) : NEO_OK;
-}
 /* Rows of pooled numbers, where they are. */
 static neo_tensor neo__shard_matrix(const neo_shard *s, float *rows, int64_t count, int64_t cols) {
     neo_tensor t = neo_tensor_2d(rows, NEO_F32, count, cols);
     if (s->pooled.on_device) t.place = NEO_DEVICE;
     return t;
-}
-/* neo_bags_forward to rows, wherever they are. */
-static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jagged *j,
-                                     neo_tensor rows) {
-    neo_tensor t;
-    NEO__TRY(neo__shard_rows_there(s, rows, 0, &t));
-    NEO__TRY(neo_bags_forward(bags, j, t));
-    return t.data && t.place != rows.place ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
 }
 /* n floats from one memory to the other. */
 static neo_status neo__shard_move_floats(neo_shard *s, const float *from, neo_place from_place,
@@ -1918,22 +1895,6 @@ static neo_status neo__shard_move_floats(neo_shard *s, const float *from, neo_pl
     a.place = from_place;
     b.place = to_place;
     return n > 0 ? neo_tensor_copy(s->ctx, a, b) : NEO_OK;
-}
-/* Stand-ins for the caller's rows in host memory: the rows themselves without a device. */
-static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
-    *shown = t;
-    if (!neo_ctx_device(s->ctx) || s->pooled.on_device) return NEO_OK;
-    NEO__TRY(neo__shard_reserve(s, &s->bounce.shown, neo_tensor_count(t), sizeof(float)));
-    *shown = neo_tensor_2d(s->bounce.shown.data, NEO_F32, t.shape[0], t.shape[1]);
-    return NEO_OK;
-}
-/* From there to the caller (back: from the caller), whose rows need not be dense. */
-static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t, int back) {
-    neo_tensor dense;
-    if (shown.data == t.data || neo_tensor_count(t) == 0) return NEO_OK;
-    NEO__TRY(neo__shard_rows_there(s, shown, 0, &dense));
-    NEO__TRY(neo_tensor_copy(s->ctx, back ? t : shown, dense));
-    return neo_tensor_copy(s->ctx, dense, back ? shown : t);
 }
 /* ---------------------------------------------------------------------------
    >>impl-shard-rows
@@ -2303,8 +2264,10 @@ static void neo__shard_close_all(const neo_shard *shard, int way, int there, cha
 static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
     return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
 }
-static neo_status neo__shard_run_list(neo_shard *shard, neo__shard_list list, float *matrix,
-                                      int64_t stride, void *coded, int64_t rows) {
+/* Rows of a list; at, lengths: of each, in memory of the device, or NULL. */
+static neo_status neo__shard_run_places(neo_shard *shard, neo__shard_list list, float *matrix,
+                                        int64_t stride, void *coded, int64_t rows,
+                                        const int32_t *at, const int32_t *lengths) {
     const neo__shard_pooled *pooled = &shard->pooled;
     const int way = list == NEO__SHARD_RETURN || list == NEO__SHARD_RETURN_SUMS;
     NEO__ZERO(neo__rows_call, call);
@@ -2316,7 +2279,8 @@ static neo_status neo__shard_run_list(neo_shard *shard, neo__shard_list list, fl
     if (pooled->block) call.block = pooled->block + pooled->list[list];
     call.blocks = pooled->list[list + 1] - pooled->list[list];
     call.part = pooled->part;
-    call.lengths = list == NEO__SHARD_DIVIDE ? shard->now->whole : pooled->lengths;
+    call.lengths = lengths;
+    call.at = at;
     if (list <= NEO__SHARD_RETURN_SUMS) call.stats = neo__shard_wire_stats(shard, way);
     if (shard->lends && (list == NEO__SHARD_TAKE || list == NEO__SHARD_RETURN))
         call.lent = shard->exchange.lent;
@@ -2325,9 +2289,16 @@ static neo_status neo__shard_run_list(neo_shard *shard, neo__shard_list list, fl
     neo__cpu_rows(shard->ctx, &call);
     return NEO_OK;
 }
-/* A list between the caller's rows and what has come, or goes. */
+static neo_status neo__shard_run_list(neo_shard *shard, neo__shard_list list, float *matrix,
+                                      int64_t stride, void *coded, int64_t rows) {
+    const int32_t *whole = shard->pooled.on_device ? shard->pooled.whole : shard->now->whole;
+    return neo__shard_run_places(shard, list, matrix, stride, coded, rows, NULL,
+                                 list == NEO__SHARD_DIVIDE ? whole : shard->pooled.lengths);
+}
+/* A list between the caller's pooled rows and what has come, or goes. */
 static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_tensor rows,
                                       void *coded) {
+    if (s->map->none) return NEO_OK;
     return neo__shard_run_list(s, list, (float *)rows.data, rows.stride[0], coded, rows.shape[0]);
 }
 /* The lengths of the bags that divide. */
@@ -2461,7 +2432,8 @@ static neo_status neo__shard_nodes_get(neo_shard *s) {
    the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
    come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
-   id has a row of zeros, which does not travel.
+   id has a row of zeros, which does not travel. On a device the lists of >>impl-shard-rows have one
+   row for each id, whose place the host has found: neo__shard_send_places.
    ------------------------------------------------------------------------ */
 /* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
 static int64_t neo__shard_per_id_count(neo_shard *shard, int out, int64_t *counts) {
@@ -2486,25 +2458,106 @@ static int64_t neo__shard_per_id_count(neo_shard *shard, int out, int64_t *count
 static neo_tensor neo__shard_local_rows(const neo_shard *s) {
     const neo__shard_batch *b = s->now;
     if (s->map->none)
-        return neo_tensor_2d(s->per_id.local.data, NEO_F32,
-                             b->offsets[s->exchange.routes * b->global], s->per_id.dim);
+        return neo__shard_matrix(s, (float *)s->per_id.local.data,
+                                 b->offsets[s->exchange.routes * b->global], s->per_id.dim);
     return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
+}
+NEO__HOT_BEGIN
+/* Places where numbers leave for each id of this rank's routes, in the units of out_at; then where
+   those of each of the caller's ids come, -1: nowhere; then (late) the length of its bag, if that
+   divides. */
+static void neo__shard_fill_places(neo_shard *shard, int32_t *to) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_batch *b = shard->now;
+    const neo_jagged *j = &b->batch;
+    const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
+    for (int64_t i = 0; i < shard->exchange.routes; i++)
+        for (int r = 0; r < map->ranks; r++) {
+            const int64_t *offsets = b->offsets + i * b->global;
+            const int64_t floats = neo__shard_grad_floats(&map->parts[route[i].part]);
+            int64_t at = shard->per_id.out_at[r * shard->exchange.routes + i];
+            for (int64_t k = offsets[b->start[r]]; k < offsets[b->start[r + 1]]; k++, at += floats)
+                *to++ = (int32_t)at;
+        }
+    for (int64_t i = 0; i < map->route_count; i++)
+        if (map->parts[map->routes[i].part].first_col == 0)
+            shard->per_id.next[neo__shard_source_of_route(map, &map->routes[i])] =
+                shard->per_id.in_at[i];
+    int32_t *lengths = map->late ? to + neo_jagged_id_count(j) : NULL;
+    for (int64_t bag = 0; bag < map->feature_count * j->batch; bag++) {
+        const int32_t f = (int32_t)(bag / j->batch);
+        const neo_table_desc *table = &map->tables[map->feature_table[f]];
+        const int travels = map->first_source[f] < map->first_source[f + 1];
+        const int64_t length = j->offsets[bag + 1] - j->offsets[bag];
+        for (int64_t k = j->offsets[bag]; k < j->offsets[bag + 1]; k++) {
+            const int64_t row =
+                travels ? neo__shard_row(map->desc.bounds, table, neo__shard_id(j, k)) : -1;
+            *to++ = row < 0 ? -1 : (int32_t)shard->per_id.next[neo__shard_source_of(map, f, row)]++;
+            if (lengths) *lengths++ = neo__shard_is_late(map, f) ? (int32_t)length : 1;
+        }
+    }
+}
+NEO__HOT_END
+/* On a device: these, once out_at and in_at are there. */
+static neo_status neo__shard_send_places(neo_shard *shard, int64_t out, int64_t in) {
+    const neo__shard_batch *b = shard->now;
+    neo__shard_per_id *p = &shard->per_id;
+    const int64_t n = b->offsets[shard->exchange.routes * b->global] +
+                      neo_jagged_id_count(&b->batch) * (shard->map->late ? 2 : 1);
+    NEO__CHECK(out <= INT32_MAX && in <= INT32_MAX, NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch of %" PRId64 " and %" PRId64 " ids or blocks between devices",
+               out, in);
+    NEO__TRY(neo__shard_grow(shard, &p->at, (size_t)n * sizeof(int32_t), 1));
+    NEO__TRY(neo__shard_reserve(shard, &p->host_at, n, sizeof(int32_t)));
+    neo__shard_fill_places(shard, (int32_t *)p->host_at.data);
+    return neo__shard_send_there(shard, p->at.data, p->host_at.data, n * (int64_t)sizeof(int32_t));
+}
+/* Those of the caller's ids. */
+static const int32_t *neo__shard_own_places(const neo_shard *s) {
+    const int64_t local = s->now->offsets[s->exchange.routes * s->now->global];
+    return (const int32_t *)s->per_id.at.data + local;
+}
+/* Rows of data-parallel tables, of the caller's samples [begin, end), by a list: one behind another
+   in `coded`. */
+static neo_status neo__shard_run_replicas(neo_shard *shard, neo__shard_list list, neo_tensor rows,
+                                          int64_t begin, int64_t end, void *coded) {
+    const neo_jagged *j = &shard->now->batch;
+    const int64_t ids = neo_jagged_id_count(j);
+    const int32_t *lengths =
+        list == NEO__SHARD_GIVE && shard->map->late ? neo__shard_own_places(shard) + ids : NULL;
+    float *at = (float *)coded;
+    for (int64_t q = 0; q < shard->map->replica_count; q++) {
+        const int64_t *offsets = j->offsets + shard->map->replicas[q] * j->batch;
+        const int64_t first = offsets[begin] - j->offsets[0], n = offsets[end] - offsets[begin];
+        NEO__TRY(neo__shard_run_places(shard, list, (float *)rows.data + first * rows.stride[0],
+                                       rows.stride[0], at, n, NULL,
+                                       lengths ? lengths + first : NULL));
+        at += n * rows.shape[1];
+    }
+    return NEO_OK;
 }
 /* Room for the rows of a batch. */
 static neo_status neo__shard_none_reserve(neo_shard *s) {
     neo__shard_per_id *p = &s->per_id;
+    const int there = s->pooled.on_device;
     int64_t out = neo__shard_per_id_count(s, 1, s->exchange.counts);
     int64_t in = neo__shard_per_id_count(s, 0, s->exchange.counts);
-    NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
-    return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
+    NEO__TRY(neo__shard_grow(s, &p->local, (size_t)(out * p->dim) * sizeof(float), there));
+    NEO__TRY(neo__shard_grow(s, &p->out, (size_t)(out * p->row_bytes), there));
+    NEO__TRY(neo__shard_grow(s, &p->in, (size_t)(in * p->row_bytes), there));
+    return there ? neo__shard_send_places(s, out, in) : NEO_OK;
 }
 /* From local to what leaves; back: from there. */
-static void neo__shard_none_code(neo_shard *shard, int back) {
+static neo_status neo__shard_none_code(neo_shard *shard, int back) {
     const neo__shard_map *map = shard->map;
     const neo__shard_batch *b = shard->now;
     const neo__shard_per_id *per_id = &shard->per_id;
     const int64_t bytes = (int64_t)neo_wire_row_bytes(map->wire[back], per_id->dim);
+    if (shard->pooled.on_device)
+        return neo__shard_run_places(shard, back ? NEO__SHARD_GET : NEO__SHARD_SEND,
+                                     (float *)per_id->local.data, per_id->dim, per_id->out.data,
+                                     b->offsets[shard->exchange.routes * b->global],
+                                     (const int32_t *)per_id->at.data, NULL);
     for (int r = 0; r < map->ranks; r++)
         for (int64_t i = 0; i < shard->exchange.routes; i++) {
             const int64_t *offsets = b->offsets + i * b->global;
@@ -2518,6 +2571,7 @@ static void neo__shard_none_code(neo_shard *shard, int back) {
                 neo_wire_encode(shard->ctx, map->wire[0], 0, rows, n, per_id->dim, per_id->dim, at,
                                 neo__shard_wire_stats(shard, 0));
         }
+    return NEO_OK;
 }
 /* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
 typedef struct neo__shard_id_job {
@@ -2577,23 +2631,35 @@ static float *neo__shard_none_copy(const neo__shard_id_job *job, int32_t f, int6
 }
 NEO__HOT_END
 /* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
-static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+static neo_status neo__shard_none_copies(neo_shard *shard, const neo_jagged *batch, int64_t begin,
                                          int back) {
-    const neo__shard_map *m = s->map;
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
-                                sizeof(float)));
-    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
-    float *rows = (float *)s->per_id.copies.data;
+    const neo__shard_map *m = shard->map;
+    const size_t floats = (size_t)(neo_jagged_id_count(batch) * shard->per_id.dim);
+    const int there = shard->pooled.on_device;
+    NEO__TRY(neo__shard_grow(shard, &shard->per_id.copies, floats * sizeof(float), there));
+    if (there && back)
+        return neo__shard_run_replicas(shard, NEO__SHARD_COPIES_BACK, shard->dout, begin,
+                                       begin + batch->batch, shard->per_id.copies.data);
+    neo__shard_id_job k = neo__shard_job_of(shard, shard->dout, 1);
+    float *rows = (float *)shard->per_id.copies.data;
     for (int64_t q = 0; q < m->replica_count && back; q++)
-        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + batch->batch, rows);
     return NEO_OK;
 }
 /* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
    may have a thread, unless what a wire does to rows is counted. */
-static void neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
+static neo_status neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
     const neo__shard_map *m = shard->map;
     neo__shard_id_job k = neo__shard_job_of(shard, rows, back);
     float *copies = (float *)shard->per_id.copies.data;
+    if (shard->pooled.on_device) {
+        NEO__TRY(neo__shard_run_places(shard, back ? NEO__SHARD_RETURN : NEO__SHARD_TAKE, k.rows,
+                                       k.stride, shard->per_id.in.data, rows.shape[0],
+                                       neo__shard_own_places(shard), NULL));
+        return back ? NEO_OK
+                    : neo__shard_run_replicas(shard, NEO__SHARD_COPIES, rows, 0,
+                                              shard->now->batch.batch, copies);
+    }
     for (int64_t i = 0; i < m->route_count; i++)
         shard->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = shard->per_id.in_at[i];
     const int64_t ids = neo_jagged_id_count(&shard->now->batch);
@@ -2604,6 +2670,7 @@ static void neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
         for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
     for (int64_t q = 0; q < m->replica_count && !back; q++)
         copies = neo__shard_none_copy(&k, m->replicas[q], 0, shard->now->batch.batch, copies);
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------
@@ -2637,6 +2704,7 @@ static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64
     NEO__TRY(neo__shard_reserve(shard, ids, to[0], size));
     if (from->weights) NEO__TRY(neo__shard_reserve(shard, weights, to[0], sizeof(float)));
     NEO__TRY(neo_bags_reserve(shard->replicas, n, to[0]));
+    if (shard->pooled.on_device) neo__bags_vouch(shard->replicas, to[0]);
     for (int64_t q = 0; q < map->replica_count; q++) {
         const int64_t run = from->inverse ? 1 : n; /* bags that lie one after another */
         for (int64_t i = 0; i < n; i += run) {
@@ -2674,14 +2742,15 @@ static neo_status neo__shard_copies_rows(neo_shard *shard, int64_t begin, int64_
     *rows = neo__shard_matrix(shard, shard->pooled.copies + begin * width, jagged->batch, width);
     if (!shard->map->none) return NEO_OK;
     NEO__TRY(neo__shard_none_copies(shard, jagged, begin, back));
-    *rows = neo_tensor_2d(shard->per_id.copies.data, NEO_F32, neo_jagged_id_count(jagged), dim);
+    *rows = neo__shard_matrix(shard, (float *)shard->per_id.copies.data,
+                              neo_jagged_id_count(jagged), dim);
     return NEO_OK;
 }
 static neo_status neo__shard_copies_forward(neo_shard *s) {
     neo_jagged j;
     neo_tensor rows;
     NEO__TRY(neo__shard_copies_rows(s, 0, s->now->batch.batch, 0, &j, &rows));
-    return neo__shard_look_up(s, s->replicas, &j, rows);
+    return neo_bags_forward(s->replicas, &j, rows);
 }
 /* Move gradients that a neo_bags keeps to `grads`, of all rows, and mark these rows. */
 static neo_status neo__shard_dense_empty(const neo__shard_dense *dense, neo_bags *bags,
@@ -2703,8 +2772,8 @@ static neo_status neo__shard_dense_park(neo__shard_dense *dense, neo_bags *bags)
     return neo__shard_dense_empty(dense, bags, dense->sum, dense->parked);
 }
 /* The marked rows of `sum`, closed up, add to what a neo_bags keeps. */
-static neo_status neo__shard_dense_keep(neo_shard *shard, const neo__shard_dense *dense,
-                                        neo_bags *bags, const unsigned char *marks) {
+static neo_status neo__shard_dense_keep(const neo__shard_dense *dense, neo_bags *bags,
+                                        const unsigned char *marks) {
     float *sum = dense->sum;
     for (int32_t t = 0; t < neo_bags_table_count(bags); t++) {
         neo_tensor w = neo__bags_tensor(bags, t, 0);
@@ -2714,9 +2783,7 @@ static neo_status neo__shard_dense_keep(neo_shard *shard, const neo__shard_dense
             memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
             dense->row[n++] = row;
         }
-        neo_tensor grads;
-        NEO__TRY(neo__shard_take_there(shard, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
-        NEO__TRY(neo_bags_add_grad(bags, t, dense->row, n, grads));
+        NEO__TRY(neo_bags_add_grad(bags, t, dense->row, n, neo_tensor_2d(sum, NEO_F32, n, dim)));
         sum += rows * dim;
         marks += rows;
     }
@@ -2738,7 +2805,6 @@ static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *le
         return neo__bags_dense_sum(shard->replicas, &j, rows, leaves, grads, dense->touched,
                                    first);
     if (first) neo__shard_fill(dense->touched, 0, (size_t)dense->rows);
-    NEO__TRY(neo__shard_take_there(shard, rows, 0, &rows));
     NEO__TRY(neo_bags_accumulate(shard->replicas, &j, rows, leaves));
     neo__shard_fill(grads, 0, (size_t)dense->floats * sizeof *grads);
     return neo__shard_dense_empty(dense, shard->replicas, grads, dense->touched);
@@ -2746,7 +2812,7 @@ static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *le
 static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *marks) {
     const neo__shard_dense *dense = &shard->copies.dense;
     if (shard->pooled.on_device) return neo__bags_dense_keep(shard->replicas, dense->sum, marks);
-    return neo__shard_dense_keep(shard, dense, shard->replicas, marks);
+    return neo__shard_dense_keep(dense, shard->replicas, marks);
 }
 NEO__HOT_END
 /* Places of the tables. */
@@ -2919,7 +2985,7 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    `sum` meanwhile, as its room is needed to merge.
    ------------------------------------------------------------------------ */
 static neo_status neo__shard_merge_keep(neo_shard *shard, const unsigned char *marks) {
-    return neo__shard_dense_keep(shard, &shard->merging, shard->bags, marks);
+    return neo__shard_dense_keep(&shard->merging, shard->bags, marks);
 }
 static neo_status neo__shard_merge(neo_shard *shard) {
     neo__shard_dense *dense = &shard->merging;
@@ -2979,15 +3045,15 @@ static neo_status neo__shard_exchange_rows(neo_shard *shard, int way) {
         return neo__comm_lend_rows(shard->rows, (char *)pooled->local, way ? remote : local,
                                    way ? local : remote, shard->exchange.lent,
                                    &shard->move_ticket);
-    if (map->none && !way) neo__shard_none_code(shard, 0);
-    if (!as_it_lies && !way)
+    if (map->none && !way) NEO__TRY(neo__shard_none_code(shard, 0));
+    else if (!as_it_lies && !way)
         NEO__TRY(neo__shard_run_list(shard, NEO__SHARD_SEND, pooled->local, pooled->width, here,
                                      shard->now->global));
     if (map->skips) neo__shard_close_all(shard, way, way, (char *)(way ? there : here), 0);
     return neo__shard_swap(shard->moves, way, here, local, there, remote, NEO_U8,
                            &shard->move_ticket);
 }
-/* NEO_POOL_NONE has no lists. Rows leave; */
+/* Rows leave; */
 static neo_status neo__shard_leave(neo_shard *shard) {
     neo__shard_pooled *pooled = &shard->pooled;
     const int64_t first = shard->now->begin[shard->group * shard->map->ranks];
@@ -2996,8 +3062,7 @@ static neo_status neo__shard_leave(neo_shard *shard) {
     if (shard->map->none) NEO__TRY(neo__shard_none_reserve(shard));
     if (shard->lends) NEO__TRY(neo__comm_return(shard->rows, shard->loan++, 1));
     if (shard->bags)
-        NEO__TRY(neo__shard_look_up(shard, shard->bags, &shard->now->local,
-                                    neo__shard_local_rows(shard)));
+        NEO__TRY(neo_bags_forward(shard->bags, &shard->now->local, neo__shard_local_rows(shard)));
     NEO__TRY(neo__shard_bag_lengths(shard));
     if (shard->map->skips) neo__shard_fill_sources(shard);
     NEO__TRY(neo__shard_exchange_rows(shard, 0));
@@ -3007,18 +3072,15 @@ static neo_status neo__shard_leave(neo_shard *shard) {
 /* ... are taken to the caller's rows; */
 static neo_status neo__shard_take(neo_shard *shard, neo_tensor out) {
     const neo__shard_pooled *p = &shard->pooled;
-    neo_tensor shown;
     if (shard->whole) return neo_bags_forward(shard->bags, &shard->now->local, out);
-    NEO__TRY(neo__shard_show(shard, out, &shown));
     NEO__TRY(neo_comm_wait(shard->moves, shard->move_ticket));
-    if (shard->map->none) neo__shard_none_rows(shard, shown, 0);
+    if (shard->map->none) NEO__TRY(neo__shard_none_rows(shard, out, 0));
     if (shard->map->skips) neo__shard_close_all(shard, 0, 1, p->coded_remote, 1);
-    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE, shown, p->coded_remote));
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE, out, p->coded_remote));
     if (shard->lends) NEO__TRY(neo__comm_return(shard->rows, shard->loan, 0));
     if (shard->node) NEO__TRY(neo_comm_wait(shard->cross, shard->cross_ticket));
-    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE_SUMS, shown, p->mid_coded_in));
-    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES, shown, p->copies));
-    return neo__shard_bring(shard, shown, out, 0);
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE_SUMS, out, p->mid_coded_in));
+    return neo__shard_run_rows(shard, NEO__SHARD_COPIES, out, p->copies);
 }
 /* ... their gradients return; */
 static neo_status neo__shard_return(neo_shard *shard, neo_tensor dout) {
@@ -3026,9 +3088,7 @@ static neo_status neo__shard_return(neo_shard *shard, neo_tensor dout) {
     shard->dout = dout;
     shard->came = shard->whole;
     if (shard->whole) return NEO_OK;
-    NEO__TRY(neo__shard_show(shard, dout, &shard->dout));
-    NEO__TRY(neo__shard_bring(shard, shard->dout, dout, 1));
-    if (shard->map->none) neo__shard_none_rows(shard, shard->dout, 1);
+    if (shard->map->none) NEO__TRY(neo__shard_none_rows(shard, shard->dout, 1));
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_RETURN, shard->dout, pooled->coded_remote));
     NEO__TRY(neo__shard_exchange_rows(shard, 1));
     if (shard->node) {
@@ -3059,12 +3119,12 @@ static neo_status neo__shard_come(neo_shard *shard) {
     shard->came = 1;
     NEO__TRY(neo_comm_wait(shard->moves, shard->move_ticket));
     if (shard->replicas) NEO__TRY(neo_comm_wait(shard->sums, shard->ticket));
-    if (shard->map->none) neo__shard_none_code(shard, 1);
+    if (shard->map->none) NEO__TRY(neo__shard_none_code(shard, 1));
     if (shard->map->skips)
         neo__shard_close_all(shard, 1, 0,
                              neo__shard_sends_local(shard, 1) ? (char *)p->local : p->coded_local,
                              1);
-    if (!neo__shard_sends_local(shard, 1))
+    if (!shard->map->none && !neo__shard_sends_local(shard, 1))
         NEO__TRY(neo__shard_run_list(shard, NEO__SHARD_GET, p->local, p->width, p->coded_local,
                                      shard->now->global));
     return shard->node ? neo__shard_nodes_get(shard) : NEO_OK;
@@ -3205,6 +3265,10 @@ static neo_status neo__shard_meet_peers(neo_shard *shard) {
 /* Gradients of pooled rows are here, divided, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
     NEO__TRY(neo__shard_come(s));
+    if (s->pooled.on_device && s->map->late)
+        NEO__TRY(neo__shard_send_there(s, s->pooled.whole, s->now->whole,
+                                       s->exchange.flows * s->now->global *
+                                           (int64_t)sizeof *s->pooled.whole));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
                                  s->pooled.local, s->now->global));
     return s->peers && s->bags ? neo__shard_meet_peers(s) : NEO_OK;
@@ -3248,10 +3312,9 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
         NEO__TRY(neo__shard_merge_keep(shard, shard->merging.touched));
         NEO__TRY(neo_bags_step(shard->bags, lr));
     } else if (shard->bags && batch) {
-        neo_tensor rows;
-        NEO__TRY(neo__shard_take_there(shard, neo__shard_step_rows(shard), 0, &rows));
         const neo__shard_batch *stepped = neo__shard_stepped(shard, shard->now);
-        NEO__TRY(neo_bags_backward(shard->bags, &stepped->local, rows, lr));
+        NEO__TRY(
+            neo_bags_backward(shard->bags, &stepped->local, neo__shard_step_rows(shard), lr));
     } else if (shard->bags) {
         NEO__TRY(neo_bags_step(shard->bags, lr));
     }
@@ -3311,7 +3374,8 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
 
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
    is f32, and the holders divide, by lengths of whole bags that came with the others. On another
-   wire what travels, and is multiplied, is divided and rounded.
+   wire what travels, and is multiplied, is divided and rounded. A device says of an id what its
+   neo_bags_weight_grad does, at the place that the host has found.
    ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
@@ -3421,61 +3485,82 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
     if (first[0] < first[1]) neo__shard_grad_give(k, (int32_t)feature, NULL);
 }
 NEO__HOT_END
+/* The caller's gradients of weights, a row each. */
+static neo_tensor neo__shard_job_grads(const neo__shard_id_job *job) {
+    return neo_tensor_2d(job->rows, NEO_F32, neo_jagged_id_count(&job->s->now->batch), 1);
+}
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
 static neo_status neo__shard_grad_replicas(const neo__shard_id_job *job) {
     neo_shard *shard = job->s;
     neo_jagged j;
-    neo_tensor rows, take;
+    neo_tensor rows;
+    const int there = shard->pooled.on_device;
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES_RAW, shard->dout, shard->pooled.copies));
     NEO__TRY(neo__shard_copies_rows(shard, 0, job->s->now->batch.batch, 1, &j, &rows));
     int64_t ids = neo_jagged_id_count(&j);
-    NEO__TRY(neo__shard_reserve(shard, &shard->per_id.grad_out, ids, sizeof(float)));
+    NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_out, (size_t)ids * sizeof(float), there));
     float *made = (float *)shard->per_id.grad_out.data;
     const float *grad = made;
-    NEO__TRY(neo__shard_take_there(shard, rows, ids, &take));
-    if (take.place == NEO_DEVICE) made = (float *)shard->bounce.there.data + neo_tensor_count(rows);
-    NEO__TRY(neo_bags_weight_grad(shard->replicas, &j, take, made));
-    if (take.place == NEO_DEVICE)
-        NEO__TRY(neo__shard_move_floats(shard, made, NEO_DEVICE,
-                                        (float *)shard->per_id.grad_out.data, NEO_HOST, ids));
+    NEO__TRY(neo_bags_weight_grad(shard->replicas, &j, rows, made));
+    if (there)
+        return neo__shard_run_replicas(shard, NEO__SHARD_GIVE, neo__shard_job_grads(job), 0,
+                                       job->s->now->batch.batch, made);
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < shard->map->replica_count; q++)
         grad = neo__shard_grad_give(job, shard->map->replicas[q], grad);
     neo__fp_leave(fp);
     return NEO_OK;
 }
+/* On a device: what this rank says of ids; and what it has been told, to the caller. */
+static neo_status neo__shard_grads_there(neo_shard *shard, int64_t out, int64_t in) {
+    float *to = (float *)shard->per_id.grad_out.data;
+    if (!shard->map->none) NEO__TRY(neo__shard_send_places(shard, out, in));
+    if (!shard->bags) return NEO_OK;
+    return neo__bags_weight_grad_at(shard->bags, &shard->now->local, neo__shard_local_rows(shard),
+                                    to, (const int32_t *)shard->per_id.at.data);
+}
+static neo_status neo__shard_grads_taken(const neo__shard_id_job *job) {
+    neo_shard *shard = job->s;
+    const neo__shard_map *m = shard->map;
+    float *in = (float *)shard->per_id.grad_in.data;
+    const int32_t *at = neo__shard_own_places(shard);
+    const int64_t ids = neo_jagged_id_count(&shard->now->batch);
+    for (int64_t q = 0; q < m->route_count; q++) { /* by feature and column */
+        const neo__shard_route *r = &m->pull[q];
+        const neo__shard_part *part = &m->parts[r->part];
+        const int32_t u = neo__shard_source_of_route(m, r);
+        const int64_t from = shard->per_id.in_at[r->place], n = shard->now->sent[u];
+        if (part->first_col == 0) shard->per_id.next[u] = from;
+        else if (n > 0)
+            NEO__TRY(neo__device_cut_add(shard->ctx, in + shard->per_id.next[u], in + from, n,
+                                         neo__plan_blocks(part->cols), 0));
+    }
+    NEO__TRY(neo__shard_run_places(shard, NEO__SHARD_GIVE, job->rows, 1, in, ids, at,
+                                   m->late ? at + ids : NULL));
+    return shard->replicas ? neo__shard_grad_replicas(job) : NEO_OK;
+}
 static neo_status neo__shard_weight_grads(neo_shard *shard, float *dweights) {
     neo__shard_id_job job = {shard, dweights, 1, 0};
+    const int there = shard->pooled.on_device;
     int64_t *out = shard->exchange.counts, *in = shard->exchange.counts + shard->map->ranks;
     NEO__TRY(neo__shard_come(shard));
     int64_t out_floats = neo__shard_per_id_count(shard, 1, out);
     int64_t in_floats = neo__shard_per_id_count(shard, 0, in);
-    NEO__TRY(neo__shard_reserve(shard, &shard->per_id.grad_out, out_floats, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(shard, &shard->per_id.grad_in, in_floats, sizeof(float)));
-    if (neo_ctx_device(shard->ctx)) { /* which one thread at a time may ask */
-        neo__fp_state fp = neo__fp_enter();
-        for (int64_t i = 0; i < shard->per_id.pairs; i++) neo__shard_grad_task(&job, i, 0);
-        neo__fp_leave(fp);
-    } else {
+    NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_out, (size_t)out_floats * sizeof(float),
+                             there));
+    NEO__TRY(
+        neo__shard_grow(shard, &shard->per_id.grad_in, (size_t)in_floats * sizeof(float), there));
+    if (there) NEO__TRY(neo__shard_grads_there(shard, out_floats, in_floats));
+    else
         neo__run_tasks(shard->ctx, shard->per_id.pairs, neo__shard_grad_task, &job,
                        32 * out_floats); /* rows far apart */
-    }
-    NEO__TRY(neo_comm_all_to_allv(shard->rows, shard->per_id.grad_out.data, out,
+    NEO__TRY(neo_comm_all_to_allv(shard->moves, shard->per_id.grad_out.data, out,
                                   shard->per_id.grad_in.data, in, NEO_F32, NULL));
+    if (there) return neo__shard_grads_taken(&job);
     neo__shard_grad_join(shard, shard->now);
     neo__run_tasks(shard->ctx, shard->map->feature_count, neo__shard_grad_give_task, &job,
                    8 * neo_jagged_id_count(&shard->now->batch));
     return shard->replicas ? neo__shard_grad_replicas(&job) : NEO_OK;
-}
-/* Gradients of weights to the caller's memory. */
-static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
-                                               float *dweights) {
-    int64_t ids = neo_jagged_id_count(batch);
-    if (!neo_ctx_device(s->ctx)) return neo__shard_weight_grads(s, dweights);
-    NEO__TRY(neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float)));
-    float *shown = (float *)s->bounce.shown_grads.data;
-    NEO__TRY(neo__shard_weight_grads(s, shown));
-    return neo__shard_move_floats(s, shown, NEO_HOST, dweights, NEO_DEVICE, ids);
 }
 NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
@@ -3488,7 +3573,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights) {
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (shard->whole) return neo_bags_weight_grad(shard->bags, batch, shard->dout, dweights);
-    return neo__shard_or_abort(shard, neo__shard_show_weight_grads(shard, batch, dweights));
+    return neo__shard_or_abort(shard, neo__shard_weight_grads(shard, dweights));
 }
 
 /* ---------------------------------------------------------------------------
@@ -3533,9 +3618,7 @@ static neo_status neo__shard_keep(neo_shard *s) {
     if (s->map->sync < 0) return neo__shard_merge_keep(s, s->merging.touched);
     NEO__TRY(neo__shard_keep_room(s, b));
     if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
-    neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_step_rows(s), 0, &rows));
-    return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
+    return neo_bags_accumulate(s->bags, &b->local, neo__shard_step_rows(s), NULL);
 }
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard) {
     NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_accumulate_end");

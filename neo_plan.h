@@ -211,8 +211,10 @@ typedef struct neo_plan_desc {
                                        then send the rows that they would lend each other */
     int device_ids;                 /* 1: where contexts have a device, batches are in its memory,
                                        and ids go from device to device: the host sees counts
-                                       alone. Not with NEO_POOL_NONE, keys, weight_grad, replicas,
-                                       bags->inverse */
+                                       alone. 2: and a batch that is prefetched has been there
+                                       since before the last neo_shard_forward_begin: then its ids
+                                       go beside the running step. Not with NEO_POOL_NONE, keys,
+                                       weight_grad, replicas, bags->inverse */
     int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
                                        alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
                                        with NEO_POOL_NONE, keys, a tier or, but merged,
@@ -1350,7 +1352,7 @@ typedef struct neo__shard_map {
     int weight_grad;  /* gradients of per-id weights may be asked for */
     int skips;        /* pooled rows of empty bags do not travel */
     int none;         /* NEO_POOL_NONE: rows travel, one for each id */
-    int device_ids;   /* and there is a device */
+    int device_ids;   /* of the plan, where there is a device */
     int late;         /* then, with f32 backward: MEAN divides gradients where the rows are */
     int nodes, per_node; /* ranks of a node; nodes is 1 if they are not alike */
     int64_t part_count, route_count, flow_count, source_count, replica_count, mid_count;
@@ -1787,7 +1789,7 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     map->weight_grad = desc->weight_grad;
     map->skips = desc->skip_empty && d->tables[0].pooling != NEO_POOL_NONE;
     map->none = d->tables[0].pooling == NEO_POOL_NONE;
-    map->device_ids = desc->device_ids && neo_ctx_device(map->ctx);
+    map->device_ids = neo_ctx_device(map->ctx) ? desc->device_ids : 0;
     map->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1 || d->tables[t].keys.on)
@@ -1864,6 +1866,7 @@ typedef enum neo__shard_list {
     NEO__SHARD_GET,         /* coded_local to local */
     NEO__SHARD_GET_SUMS,    /* mid_coded_out to mid_out */
     NEO__SHARD_DIVIDE,      /* local to local: gradients that are divided here */
+    NEO__SHARD_GIVE,        /* what has come for each id to gradients of weights, on a device */
     NEO__SHARD_LISTS
 } neo__shard_list;
 typedef struct neo__shard_lister {
@@ -2032,9 +2035,29 @@ static void neo__shard_list_sums(neo__shard_lister *lister, int h, int end, int 
         }
     }
 }
+/* A row for each id, or a number, to and from the place that the call says. */
+static void neo__shard_list_ids(neo__shard_lister *lister, neo__shard_list list) {
+    const neo__shard_map *m = lister->m;
+    const int copies = list == NEO__SHARD_COPIES || list == NEO__SHARD_COPIES_BACK,
+              way = list == NEO__SHARD_RETURN || list == NEO__SHARD_GET ||
+                    list == NEO__SHARD_COPIES_BACK,
+              gives = list == NEO__SHARD_GIVE && m->weight_grad;
+    const int64_t cols = list == NEO__SHARD_GIVE ? 1 : m->tables[0].dim;
+    const neo_wire wire = copies || gives ? NEO_WIRE_F32 : m->wire[way];
+    if (!copies && !gives && list != NEO__SHARD_SEND && list != NEO__SHARD_TAKE &&
+        list != NEO__SHARD_RETURN && list != NEO__SHARD_GET)
+        return;
+    neo__shard_list_cols(lister, 0, cols, copies ? m->wire[way] : NEO_WIRE_F32,
+                         gives && m->late ? 0 : -1, 1);
+    neo__shard_list_part(lister, 0, 0, (int64_t)neo_wire_row_bytes(wire, cols), 0, wire, 0);
+}
 static void neo__shard_list_one(neo__shard_lister *lister, neo__shard_list list) {
     const neo__shard_map *map = lister->m;
     const int node = lister->rank / map->per_node;
+    if (map->none || list == NEO__SHARD_GIVE) { /* the processor has no lists of these */
+        if (neo_ctx_device(map->ctx)) neo__shard_list_ids(lister, list);
+        return;
+    }
     switch (list) {
     case NEO__SHARD_SEND: neo__shard_list_local(lister, 0); return;
     case NEO__SHARD_GET: neo__shard_list_local(lister, 1); return;
@@ -2101,6 +2124,7 @@ typedef struct neo__shard_batch {
     int64_t *start;   /* [ranks + 1]: of the group's, counted from its own first */
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *came;    /* [routes]: ids that came for each, */
+    int aside;        /* beside the running step: see neo__shard_aside */
     int64_t copied;   /* and of this rank's batch for data-parallel tables, where ids are on a
                          device */
     int64_t *offsets; /* of local */
@@ -2128,6 +2152,8 @@ typedef struct neo__shard_exchange {
     neo__buffer out[2], in[2]; /* ids, weights */
     /* Ids that stay on the device are there, with lengths and weights; on the host are: */
     neo__buffer own[2];            /* of the device: ids by source */
+    void *joined;                  /* event: a batch has been put together (2); NULL: */
+    int has_joined;                /* not yet */
     int64_t *told_out, *told_in; /* status, global_batch, ids of each flow: to, of each rank */
     int64_t *source_counts;        /* [sources + features] */
     int64_t *table_rows, *source_row; /* [features]; [sources] */
@@ -2153,6 +2179,7 @@ typedef struct neo__shard_pooled {
     neo__rows_block *block;
     neo__rows_part *part;
     int32_t *host_lengths; /* lengths, in host memory */
+    int32_t *whole; /* of a device: that of neo__shard_batch, where gradients are divided here */
 } neo__shard_pooled;
 
 /* Gradients of all rows of a neo_bags: the tables one after another, each [rows][dim], and a mark
@@ -2198,18 +2225,13 @@ typedef struct neo__shard_per_id {
     int64_t *in_at;         /* [routes]: where that of a route begins */
     int64_t *out_at;        /* [ranks][routes of this rank]: where what leaves begins */
     int64_t dim, row_bytes; /* of NEO_POOL_NONE: a row, on the wider wire; else 0 */
-    neo__buffer local, out, in, copies;
+    neo__buffer local, out, in, copies; /* these and the next two are where pooled rows are */
     int64_t grads_out, grads_in, room; /* floats: see >>impl-shard-weights */
-    float *row;                        /* [threads][columns] */
+    float *row;                        /* [threads][columns], on the CPU */
     neo__buffer grad_out, grad_in;
+    int64_t places; /* of a device: see neo__shard_send_places */
+    neo__buffer at, host_at;
 } neo__shard_per_id;
-
-/* Between a device and host memory: see >>impl-shard-device. */
-typedef struct neo__shard_bounce {
-    int64_t shown_floats, grad_floats, there_floats;
-    neo__buffer shown, shown_grads;
-    neo__buffer there; /* of the device */
-} neo__shard_bounce;
 
 typedef enum neo__shard_phase {
     NEO__SHARD_IDLE,
@@ -2249,7 +2271,6 @@ struct neo_shard {
     neo__shard_cutting cutting;
     neo__shard_kept kept;
     neo__shard_per_id per_id;
-    neo__shard_bounce bounce;
     int made; /* from here on memory that is asked for is counted as growth */
     int64_t steps, grow_count, key_steps; /* key_steps: see neo_bags */
     int64_t synced; /* the step after which replicas were last alike, where they are averaged */
@@ -2399,6 +2420,9 @@ static void neo__shard_size_per_id(neo_shard *shard) {
     per_id->sources = map->source_count;
     per_id->routes = map->route_count;
     per_id->pairs = map->ranks * shard->exchange.routes;
+    if (neo_ctx_device(map->ctx))
+        per_id->places =
+            shard->exchange.route_ids + (map->late ? 2 : 1) * shard->exchange.batch_ids;
     if (map->none) {
         per_id->dim = map->tables[0].dim;
         per_id->row_bytes = (int64_t)NEO__MAX(neo_wire_row_bytes(map->wire[0], per_id->dim),
@@ -2413,7 +2437,7 @@ static void neo__shard_size_per_id(neo_shard *shard) {
             per_id->grads_in += floats * neo__shard_expect_own(shard, f);
         if (part->rank != shard->rank) continue;
         per_id->grads_out += floats * neo__shard_expect_rows(map, f, part->rows, shard->most);
-        if (map->tables[part->table].dtype != NEO_F32 || neo_ctx_device(map->ctx))
+        if (map->tables[part->table].dtype != NEO_F32 && !neo_ctx_device(map->ctx))
             per_id->room = NEO__MAX(per_id->room, part->cols);
     }
     per_id->room *= neo_ctx_threads(map->ctx);
@@ -2464,35 +2488,13 @@ static void neo__shard_size_lists(neo_shard *s) {
 static void neo__shard_size_pooled(neo_shard *s, int leaves) {
     const neo__shard_map *m = s->map;
     neo__shard_pooled *p = &s->pooled;
-    p->on_device = neo_ctx_device(m->ctx) && !m->none && !m->weight_grad;
+    p->on_device = neo_ctx_device(m->ctx) != NULL;
+    neo__shard_size_lists(s);
     if (m->none) return; /* a row for each id, instead of matrices */
     p->width = m->at_rank[s->rank].width;
     p->coded_bytes = neo__shard_coded_bytes(m, s->rank, m->at_rank[s->rank].direct == p->width);
     for (int r = 0; r < m->ranks; r++) p->remote_bytes += neo__shard_coded_bytes(m, r, 0);
     neo__shard_size_nodes(s, leaves);
-    neo__shard_size_lists(s);
-}
-/* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows
-   at a time. */
-static void neo__shard_size_bounce(neo_shard *shard) {
-    const neo__shard_map *map = shard->map;
-    neo__shard_bounce *bounce = &shard->bounce;
-    const int64_t dim = shard->per_id.dim, copy_ids = shard->copies.ids;
-    int64_t ids = 0;
-    if (!neo_ctx_device(map->ctx) || shard->pooled.on_device) return;
-    for (int64_t i = 0; i < map->replica_count; i++) {
-        const neo_table_desc *t = &map->tables[map->feature_table[map->replicas[i]]];
-        bounce->there_floats = NEO__MAX(bounce->there_floats, t->rows * t->dim);
-    }
-    for (int32_t f = 0; f < map->feature_count; f++) ids += neo__shard_expect_own(shard, f);
-    bounce->shown_floats = dim ? ids * dim : shard->share * map->feature_col[map->feature_count];
-    bounce->grad_floats = map->weight_grad ? ids : 0;
-    const int64_t local =
-        dim ? dim * shard->exchange.route_ids : shard->reach * shard->pooled.width;
-    const int64_t copies = dim ? dim * copy_ids : shard->share * shard->copies.width;
-    bounce->there_floats = NEO__MAX(NEO__MAX(bounce->there_floats, bounce->shown_floats), local);
-    bounce->there_floats =
-        NEO__MAX(bounce->there_floats, copies + (map->weight_grad ? copy_ids : 0));
 }
 /* The sizes of all parts; ctx, map and rank are there. */
 static void neo__shard_measure(neo_shard *shard, int leaves) {
@@ -2509,7 +2511,6 @@ static void neo__shard_measure(neo_shard *shard, int leaves) {
     neo__shard_size_kept(shard);
     neo__shard_size_per_id(shard);
     neo__shard_size_pooled(shard, leaves);
-    neo__shard_size_bounce(shard);
 }
 
 /* ---- arrays, and buffers that grow ---- */
@@ -2551,6 +2552,8 @@ static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, pooled->copies, shard->share * shard->copies.width);
     neo__shard_layout_dense(carve, &shard->copies.dense, shard->copies.subtrees);
     NEO__CARVE(carve, pooled->lengths, shard->map->mean_count * shard->share);
+    NEO__CARVE(carve, pooled->whole,
+               pooled->on_device && shard->map->late ? shard->exchange.flows * batch : 0);
     NEO__CARVE(carve, pooled->block, pooled->blocks);
     NEO__CARVE(carve, pooled->part, pooled->parts);
     if (shard->map->device_ids) neo__shard_layout_lengths(shard, carve);
@@ -2651,13 +2654,14 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
         {&per_id->copies, per_id->dim * shard->copies.ids, sizeof(float), 0},
         {&per_id->grad_out, per_id->grads_out, sizeof(float), 0},
         {&per_id->grad_in, per_id->grads_in, sizeof(float), 0},
-        {&shard->bounce.shown, shard->bounce.shown_floats, sizeof(float), 0},
-        {&shard->bounce.shown_grads, shard->bounce.grad_floats, sizeof(float), 0},
+        {&per_id->at, per_id->places, sizeof(int32_t), 0},
+        {&per_id->host_at, per_id->places, sizeof(int32_t), 0},
     };
     NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
     memcpy(out, all, sizeof all);
     for (int i = 0; i < NEO__SHARD_ID_BUFFERS; i++) out[i].there = shard->map->device_ids;
-    for (int i = 0; i < 2; i++) out[NEO__SHARD_ID_BUFFERS + i].there = shard->pooled.on_device;
+    for (int i = NEO__SHARD_ID_BUFFERS; i < NEO__SHARD_BUFFERS - 1; i++)
+        out[i].there = shard->pooled.on_device;
 }
 /* Stands for the exchange of sums over whole rows, where memory is measured. */
 static neo_status neo__shard_no_sums(void *user, const neo_cut_sums *cuts, int32_t count) {
@@ -2792,7 +2796,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
     neo__shard_measure(&shard, NEO__MAX(neo_ctx_repro_shards(ctx), neo__shard_all(map)));
     neo__shard_layout(&shard, &work);
     if (shard.pooled.on_device) neo__shard_layout_pooled(&shard, &work);
-    memory->exchange_bytes += work.at + (size_t)shard.bounce.there_floats * sizeof(float);
+    memory->exchange_bytes += work.at;
     neo__shard_growing(&shard, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;

@@ -11,7 +11,7 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17458 0 1 15 ;;
+    neo.h) echo 17483 0 1 15 ;;
     neo_kernels.h) echo 4950 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2483 0 0 0 ;;
@@ -19,9 +19,9 @@ budget() {
     neo_data.h) echo 8057 0 0 0 ;;
     neo_serve.h) echo 3029 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 7513 0 0 1 ;;
-    neo_fsdp.h) echo 7189 0 0 0 ;;
-    neo_cuda.cuh) echo 7249 0 0 32 ;;
+    neo_plan.h) echo 7517 0 0 1 ;;
+    neo_fsdp.h) echo 7272 0 0 0 ;;
+    neo_cuda.cuh) echo 7371 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.

@@ -79,7 +79,7 @@ if have "$NVCC"; then
     if [ -s "$W/kernels" ] && [ -z "$over" ]; then pass; else fail "kernels:" && echo "$over"; fi
     ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=8x16 \
         bags_update_kernel=8x16 bags_plain_kernel=8x16 bags_step_kernel=8 bags_part_sums=32x16 \
-        bags_copy_fours_kernel=8 \
+        bags_copy_fours_kernel=8 bags_copy_kernel=8 bags_pool_any_kernel=8 \
         embedding_back_kernelILi4E=8x16 >"$W/loads" 2>&1
     case $? in
     0) pass ;;

@@ -21,10 +21,12 @@ static const Set MANY = {"many", 4, 5, 3, {640, 400, 50, 900}, {32, 16, 48, 8}, 
 
 static Case the;
 static int ranks, keeps, spoils, records, groups = 1; /* of replicas */
+static int own_sums; /* over NCCL: its own, see nccl_sums */
 static int is_quiet; /* of backward the host hears nothing: see quiet_backward */
 static uint64_t digest[8];
 static int64_t grows[8], sent[8]; /* sent: bytes of pooled rows, and the like, on the CPU */
 static int64_t summed[8];         /* bytes of sums over ranks, on devices */
+static uint64_t numbers_of[8][MAX_STEPS][2]; /* hashes: out, gradients of weights */
 
 /* A tensor on the device, or in host memory: rows a little apart. */
 typedef struct Place {
@@ -54,6 +56,12 @@ static neo_status carry(neo_ctx *ctx, neo_tensor t, neo_tensor dense, int back) 
 static void expect_quiet(const neo_device *device, neo_cuda_stats before, int rank) {
     const neo_cuda_stats now = neo_cuda_get_stats(device);
     int64_t dense = 0;
+    (void)rank;
+    if (is_quiet > 2) { /* of a number for each id, forward, too: nothing comes, ids go */
+        EXPECT(now.waits == before.waits && now.fetched == before.fetched);
+        EXPECT(now.sent > before.sent);
+        return;
+    }
     if (is_quiet > 1) { /* cut by columns: new slots, and how many of each table */
         EXPECT(now.waits - before.waits == 2);
         EXPECT(now.fetched - before.fetched < 512 && now.sent - before.sent < 8192);
@@ -100,6 +108,16 @@ static void take_back(neo_ctx *ctx, Given *given) {
     neo_tensor_free(ctx, &given->weights);
     mine_free(&given->m);
 }
+static uint64_t hash_of(const float *x, int64_t n) {
+    uint64_t hash = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t word;
+        memcpy(&word, &x[i], sizeof word);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
 static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank, const Given *given,
                            neo_cuda_graph *graph) {
     Mine m = given[s].m;
@@ -116,12 +134,18 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank, cons
     TRY(carry(ctx, dout.t, neo_tensor_2d(host, NEO_F32, rows, width), 0));
     allocs = neo_ctx_memory(ctx).alloc_count;
     int64_t before = neo_shard_get_stats(shard).grow_count;
-    if (graph) TRY(neo_cuda_graph_begin(graph));
-    TRY(neo_shard_forward(shard, &m.j, the.size[s], out.t));
-    if (the.plan.pipeline && s + 1 < the.steps && rank % 2) /* not at one place on all ranks */
-        TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
     neo_cuda_stats heard = {0};
     if (neo_ctx_device(ctx)) heard = neo_cuda_get_stats(neo_ctx_device(ctx));
+    if (graph) TRY(neo_cuda_graph_begin(graph));
+    TRY(neo_shard_forward(shard, &m.j, the.size[s], out.t));
+    const uint64_t launched = graph ? neo_cuda_graph_get_stats(graph).launches : 0;
+    if (the.plan.pipeline && s + 1 < the.steps && rank % 2) { /* not at one place on all ranks */
+        TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
+        const int waits = graph && neo_cuda_graph_get_stats(graph).launches > launched;
+        if (graph && the.plan.device_ids) /* beside the step, whose last calls are not run yet */
+            EXPECT(waits == (the.plan.device_ids == 1));
+    }
+    if (neo_ctx_device(ctx) && is_quiet < 3) heard = neo_cuda_get_stats(neo_ctx_device(ctx));
     TRY(neo_shard_backward_begin(shard, dout.t));
     if (the.plan.pipeline && s + 1 < the.steps && !(rank % 2))
         TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
@@ -135,8 +159,21 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank, cons
     if (neo_shard_get_stats(shard).grow_count == before)
         EXPECT(neo_ctx_memory(ctx).alloc_count == allocs);
     TRY(carry(ctx, out.t, neo_tensor_2d(host, NEO_F32, rows, width), 1));
-    if (!none && the.plan.sync_every <= 1)
+    for (int64_t i = 0; i < rows * width && own_sums; i++) {
+        const double error = (double)host[i] - (double)the.out[s][m.begin * width + i];
+        EXPECT(error <= 1e-5 && error >= -1e-5);
+    }
+    if (!none && the.plan.sync_every <= 1 && (!own_sums || ranks == 2))
         EXPECT(memcmp(host, the.out[s] + m.begin * width, 4 * (size_t)(rows * width)) == 0);
+    neo_tensor grads = neo_tensor_2d(grad.all.data, NEO_F32, ids, 1);
+    grads.place = grad.all.place;
+    memset(weights, 0, 4 * (size_t)(ids + 1));
+    if (the.plan.weight_grad) TRY(carry(ctx, grads, neo_tensor_2d(weights, NEO_F32, ids, 1), 1));
+    const uint64_t now[2] = {hash_of(host, rows * width), hash_of(weights, ids)};
+    for (int i = 0; i < 2; i++) {
+        if (neo_ctx_device(ctx) && sent[rank] >= 0) EXPECT(now[i] == numbers_of[rank][s][i]);
+        numbers_of[rank][s][i] = now[i];
+    }
     neo_tensor_free(ctx, &out.all);
     neo_tensor_free(ctx, &dout.all);
     neo_tensor_free(ctx, &grad.all);
@@ -157,7 +194,7 @@ static neo_status refusals(neo_shard *shard, neo_ctx *ctx, int rank) {
 }
 /* Do pooled rows stay on devices? */
 static int stays_there(const neo_ctx *ctx) {
-    return neo_ctx_device(ctx) && the.tables[0].pooling != NEO_POOL_NONE && !the.plan.weight_grad;
+    return neo_ctx_device(ctx) != NULL;
 }
 static size_t group_bytes(const neo_comm_desc *d, int size, int devices) {
     return neo_comm_workspace_bytes(d, size, NEO_BACKEND_THREADS) +
@@ -237,7 +274,7 @@ static neo_status run(neo_comm *comm, void *user) {
     TRY(neo_state_add_shard(state, shard));
     TRY(neo_state_digest_group(state, &group, &digest[rank]));
     neo_state_destroy(state);
-    float rows[5 * 64]; /* a table's rows come to all ranks, and go back */
+    float rows[5 * 70]; /* a table's rows come to all ranks, and go back */
     TRY(neo_shard_get_rows(shard, 2, 0, 5, NEO_EVERY_RANK, rows));
     TRY(neo_shard_set_rows(shard, 2, 0, 5, ranks - 1, rows));
     if (neo_ctx_device(ctx) && the.tables[0].pooling != NEO_POOL_NONE)
@@ -252,7 +289,8 @@ static neo_status run(neo_comm *comm, void *user) {
 static void check_case(neo_ctx *ctx, const char *what) {
     neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = ranks,
                        .ranks_per_node = ranks % NODES ? 0 : ranks / NODES,
-                       .timeout_ms = TEST_PATIENCE_MS};
+                       .timeout_ms = TEST_PATIENCE_MS,
+                       .sums = own_sums ? NEO_SUMS_NCCL : NEO_SUMS_TREE};
     the.plan.bags = &the.bags;
     the.plan.cluster.ranks = ranks / groups;
     the.plan.replicas = groups;
@@ -265,7 +303,7 @@ static void check_case(neo_ctx *ctx, const char *what) {
     memset(wrong, 0, sizeof wrong);
     for (int r = 0; r < 8; r++) sent[r] = -1;
     const int by_ranks = the.tables[0].pooling == NEO_POOL_NONE || the.plan.sync_every > 1;
-    neo_status status = by_ranks || the.plan.wire_forward
+    neo_status status = by_ranks || the.plan.wire_forward || the.plan.weight_grad
                             ? neo_comm_spawn(ranks, &d, run, &d, NULL)
                             : NEO_OK;
     if (by_ranks) the.digest = digest[0];
@@ -274,7 +312,9 @@ static void check_case(neo_ctx *ctx, const char *what) {
     if (status != NEO_OK) FAIL("%s on %d ranks: %s", what, ranks, neo_last_error());
     for (int r = 0; r < ranks && status == NEO_OK; r++) {
         if (wrong[r]) FAIL("%s on %d ranks: %d checks of rank %d", what, ranks, wrong[r], r);
-        if (digest[r] != the.digest) FAIL("%s on %d ranks: the digest of rank %d", what, ranks, r);
+        if (own_sums && ranks > 2) CHECK(digest[r] == digest[0] && digest[r] != the.digest);
+        else if (digest[r] != the.digest)
+            FAIL("%s on %d ranks: the digest of rank %d", what, ranks, r);
     }
     case_free(&the);
     memset(&the.plan, 0, sizeof the.plan);
@@ -321,22 +361,34 @@ static void cut_rows_sums(void) {
     }
     neo_ctx_destroy(ctx);
 }
-/* Rows without pooling, whole and cut by rows. */
+/* Rows without pooling, whole and cut by rows, on every wire, in steps that are recorded, with ids
+   that are dropped: nothing comes to the host. */
 static void no_pooling(void) {
-    static const Set rows = {"rows", 3, 4, 3, {64, 40, 9}, {48, 48, 48}, {0, 1, 2, 1}, 0};
+    static const Set rows = {"rows", 3, 4, 3, {64, 40, 9}, {48, 48, 48}, {0, 1, 2, 1}, 0},
+                     wide = {"wide", 3, 4, 3, {64, 40, 9}, {70, 70, 70}, {0, 1, 2, 1}, 0};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
-    for (int i = 0; i < 2; i++) {
-        ranks = 2 + i;
+    for (int i = 0; i < 2 + (int)NEO_WIRE_COUNT; i++) {
+        ranks = 2 + i % 4;
         case_begin(NEO_BAG_ADAGRAD, NEO_POOL_NONE);
-        case_tables(&the, &rows, NEO_BAG_ADAGRAD, 0, NEO_POOL_NONE);
+        case_tables(&the, i % 2 ? &wide : &rows, NEO_BAG_ADAGRAD, 0, NEO_POOL_NONE);
+        the.steps = 3;
+        if (i > 1) the.plan.wire_forward = (neo_wire)(i - 2);
+        if (i > 1) the.plan.wire_backward = (neo_wire)((i + 1) % (int)NEO_WIRE_COUNT);
+        records = i == 4;
+        spoils = i > 2;
+        keeps = i == 5;
+        the.plan.pipeline = i == 6;
+        if (spoils) the.bags.bounds = i % 2 ? NEO_BOUNDS_DROP : NEO_BOUNDS_CLAMP;
+        is_quiet = records || keeps ? 0 : 3;
         for (int t = 0; t < 3; t++)
             place(&the, t,
                   t == 0   ? NEO_ROW_WISE
                   : t == 1 ? NEO_TABLE_WISE
                            : NEO_DATA_PARALLEL,
                   ranks);
-        the.plan.weight_grad = the.weighted = i;
+        the.plan.weight_grad = the.weighted = i % 3 == 1;
         check_case(ctx, "rows without pooling");
+        is_quiet = spoils = records = 0;
     }
     neo_ctx_destroy(ctx);
 }
@@ -362,17 +414,46 @@ static void mixtures(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Gradients of weights under every placement, of SUM and of MEAN, whose holders divide gradients:
+   they stay on devices. */
+static void weight_grads(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    for (int i = 0; i < 2 * NEO_PLACEMENT_COUNT; i++) {
+        const neo_placement p = (neo_placement)(i / 2);
+        ranks = p == NEO_TABLE_ROW_WISE || p == NEO_GRID ? 4 : 2 + i % 3;
+        case_begin(NEO_BAG_ADAGRAD, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        the.steps = 3;
+        the.plan.weight_grad = 1;
+        the.weighted = i % 3 != 1;
+        the.tables[1].dtype = i % 4 == 1 ? NEO_F16 : NEO_F32;
+        if (i % 5 == 4) the.plan.wire_backward = NEO_WIRE_BF16;
+        the.plan.pipeline = i % 2;
+        spoils = i % 4 == 2;
+        if (spoils) the.bags.bounds = NEO_BOUNDS_DROP;
+        records = i % 4 == 3;
+        is_quiet = records ? 0 : 3;
+        for (int t = 0; t < SMALL.tables; t++)
+            if (t != 3) place(&the, t, p, ranks);
+            else place(&the, t, NEO_DATA_PARALLEL, ranks);
+        check_case(ctx, "gradients of weights");
+        is_quiet = spoils = records = 0;
+    }
+    neo_ctx_destroy(ctx);
+}
+#if defined(EMULATED)
+void emu_set_lazy(int on);
+#endif
 /* Ids that stay on devices: the bits of ids that do not, under every placement, prefetched, in
    steps that are recorded, ids of both dtypes, some outside, more than planned. */
 static void device_ids(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
-    for (int i = 0; i < NEO_PLACEMENT_COUNT + 3; i++) {
+    for (int i = 0; i < NEO_PLACEMENT_COUNT + 4; i++) {
         ranks = i == NEO_TABLE_ROW_WISE || i == NEO_GRID ? 4 : 2 + i % 3;
         if (i == NEO_PLACEMENT_COUNT) ranks = 1; /* all tables, as a neo_bags */
         case_begin(KINDS, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
         the.steps = 4;
         the.weighted = i % 3 == 1;
-        the.plan.device_ids = 1;
+        the.plan.device_ids = 1 + (i % 4 == 1 || i == NEO_PLACEMENT_COUNT + 3);
         the.plan.pipeline = i % 2;
         keeps = i % 4 == 3;
         for (int t = 0; t < SMALL.tables; t++)
@@ -381,15 +462,44 @@ static void device_ids(void) {
         the.bags.bounds = i % 3 == 0 ? NEO_BOUNDS_DROP : i % 3 == 1 ? NEO_BOUNDS_CLAMP
                                                                   : NEO_BOUNDS_ERROR;
         spoils = the.bags.bounds != NEO_BOUNDS_ERROR;
-        records = i % 4 == 2 || i == 5;
+        records = i % 4 == 2 || i == 5 || i == 7;
         if (i > NEO_PLACEMENT_COUNT) the.plan.ids_per_sample = FEW_IDS;
         memset(grows, 0, sizeof grows);
+#if defined(EMULATED) && !defined(NEO_COMM_NCCL)
+        emu_set_lazy(the.plan.device_ids == 2); /* streams run as far as they are waited for */
+#endif
         check_case(ctx, "ids on devices");
+#if defined(EMULATED) && !defined(NEO_COMM_NCCL)
+        emu_set_lazy(0);
+#endif
         spoils = records = 0;
         if (i > NEO_PLACEMENT_COUNT) CHECK(grows[0] > 0);
     }
     neo_ctx_destroy(ctx);
 }
+#if defined(NEO_COMM_NCCL)
+/* Gradients of data-parallel tables by NCCL's own sums: of two ranks the tree's bits, since x + y
+   is y + x; of four others, the same on all ranks and in every run, and close. */
+static void nccl_sums(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    own_sums = 1;
+    for (int i = 0; i < 4; i++) {
+        static uint64_t first;
+        ranks = i < 2 ? 2 : 4;
+        test_seed = i < 2 ? 7 + (uint64_t)i : 7;
+        case_begin(NEO_BAG_ROWWISE_ADAGRAD, NEO_POOL_SUM);
+        the.steps = 3;
+        keeps = i == 1;
+        for (int t = 0; t < SMALL.tables; t++)
+            place(&the, t, t ? NEO_DATA_PARALLEL : NEO_TABLE_WISE, ranks);
+        check_case(ctx, "NCCL's own sums");
+        if (i == 2) first = digest[0];
+        if (i == 3) CHECK(digest[0] == first);
+    }
+    own_sums = 0;
+    neo_ctx_destroy(ctx);
+}
+#endif
 /* A backward pass whose ids are on devices: neither rows nor gradients, of data-parallel tables
    either, come to the host, which waits for none of its own operations. */
 static void quiet_backward(void) {
@@ -811,6 +921,7 @@ static void kept_failures(void) {
                        .ranks = 2,
                        .open_device = open_device};
     ranks = 2;
+    test_seed = 1; /* the same calls whatever tests ran before */
     case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
     for (int t = 0; t < SMALL.tables; t++)
         place(&the, t, t == 2 ? NEO_DATA_PARALLEL : NEO_TABLE_WISE, ranks);
@@ -1041,6 +1152,10 @@ int main(void) {
     RUN(cut_rows_sums);
     RUN(no_pooling);
     RUN(mixtures);
+    RUN(weight_grads);
+#if defined(NEO_COMM_NCCL)
+    RUN(nccl_sums);
+#endif
     RUN(device_ids);
     RUN(quiet_backward);
     RUN(bad_device_ids);

@@ -57,7 +57,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline, .distinct = o->distinct,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
-                       .device_ids = m->there.on,
+                       .device_ids = m->there.on ? 2 : 0, /* see bring_ids */
                        .replicas = groups, .sync_every = (int32_t)o->sync_every,
                        .cluster = o->measured,
                        .dense_flops_bottom = bottom.flops, .dense_flops_top = top.flops,
