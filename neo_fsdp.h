@@ -97,9 +97,10 @@ extern "C" {
    row_buckets).
 
    A step                                             what travels (W ranks, a batch of B in all)
-     prefetch        ids of the next batch start      lengths, then ids, to the ranks of the rows
+     prefetch        ids of the next batch start,     lengths, then ids, to the ranks of the rows
+                     or of the pipeline-th from here
                      (with a tier, of which rows that are below memory are read from backward_begin
-                     on; where one rank has all it announces as many batches as the tier takes)
+                     on)
      forward_begin   look up and pool; rows start     pooled rows, to the ranks of the samples
      forward_end     they are there: out
      backward_begin  gradients of the rows start      the same way back; data-parallel tables: sums
@@ -230,8 +231,10 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
              forward_begin. dout until backward_end, on one rank, or where weight_grad is called.
    Order     prefetch of the next batch at any point between forward_begin and backward_end, or
-             before. The next forward_begin must then be of that batch: the same arrays, not written
-             since.
+             before; with neo_plan_desc.pipeline N of up to N batches, in order, of which that
+             before waits for its ids here (all ranks prefetch as many). The next forward_begin
+             must then be of the first of them: the same arrays, not written since; or of one that
+             was not prefetched, alike on all ranks, for which they wait, as an evaluation's.
    Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is
              divided by where the samples are, after the forward wire and before the backward wire.
    One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
@@ -935,8 +938,8 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     if (!shard->lends) neo__pinned_free(shard->ctx, shard->work, shard->work_bytes);
     neo__buffer_give_back(shard->ctx, &shard->pooled.memory);
     if (shard->map) {
-        neo__shard_growing(shard, growing);
-        for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
+        const int buffers = neo__shard_growing(shard, growing);
+        for (int i = 0; i < buffers; i++)
             neo__shard_let_go(shard, growing[i].buffer, growing[i].there);
         neo__shard_map_destroy(shard->map);
     }
@@ -956,8 +959,8 @@ static neo_status neo__shard_make_work(neo_shard *shard) {
     carve.at = 0;
     neo__shard_layout(shard, &carve);
     neo__shard_fill(shard->kept.ids, 0, (size_t)shard->kept.parts * sizeof *shard->kept.ids);
-    neo__shard_growing(shard, growing);
-    for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
+    const int buffers = neo__shard_growing(shard, growing);
+    for (int i = 0; i < buffers; i++)
         NEO__TRY(neo__shard_grow(shard, growing[i].buffer,
                                  (size_t)growing[i].count * growing[i].size, growing[i].there));
     return neo__shard_make_lists(shard);
@@ -1003,8 +1006,9 @@ static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shar
     s->ctx = ctx;
     s->rank = neo_comm_rank(comm) % each;
     s->group = neo_comm_rank(comm) / each;
-    s->now = s->batches;
-    NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
+    neo__shard_map *map;
+    NEO__TRY(neo__shard_map_create(ctx, plan, &map));
+    neo__shard_take_map(s, map);
     s->whole = neo__shard_is_whole(s->map);
     if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
     NEO__TRY(neo__shard_make_work(s));
@@ -1175,7 +1179,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    the ids of each flow that any rank wants, and puts them where they leave, once for each rank; a
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
-   NEO__SHARD_READY, so that one exchange serves both batches.
+   NEO__SHARD_READY, so that one exchange serves all batches.
 
    Of a batch with an inverse the ids of each bag leave once. Where a sample reads a bag that one
    before it on its rank has read, its length is ~u, u being the bag's number on that rank. So the
@@ -1488,6 +1492,7 @@ static void neo__shard_place_samples(neo_shard *shard, neo__shard_batch *batch) 
     for (int r = 0; r <= ranks; r++)
         batch->start[r] = batch->begin[first + r] - batch->begin[first];
     batch->global = batch->start[ranks];
+    if (neo__shard_spread(shard->map) == 1) return;
     neo__shard_batch *full = &shard->full[batch - shard->batches];
     full->start = batch->begin;
     full->global = batch->all;
@@ -3100,16 +3105,17 @@ static neo_status neo__shard_return(neo_shard *shard, neo_tensor dout) {
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES_BACK, shard->dout, pooled->copies));
     return shard->replicas ? neo__shard_copies_backward(shard) : NEO_OK;
 }
-/* The other batch: that comes next, or none. */
-static neo__shard_batch *neo__shard_next(neo_shard *s) {
-    return &s->batches[s->now == s->batches];
+/* The batch that was prefetched as the i-th behind the running one. */
+static neo__shard_batch *neo__shard_ahead(const neo_shard *s, int i) {
+    return &s->batches[(s->now - s->batches + i) % s->slots];
 }
-/* Send its ids, if its lengths are here by now. If it is bad, its own forward_begin says so. */
+/* Send the ids of the last batch that was prefetched, if its lengths are here by now. If it is bad,
+   its own forward_begin says so. */
 static neo_status neo__shard_hurry(neo_shard *s) {
-    neo__shard_batch *next = neo__shard_next(s);
-    if (next->stage != NEO__SHARD_LENGTHS) return NEO_OK;
-    neo_status status = neo__shard_advance(s, next, NEO__SHARD_IDS);
-    return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
+    neo__shard_batch *last = neo__shard_ahead(s, s->queued);
+    if (s->queued == 0 || last->stage != NEO__SHARD_LENGTHS) return NEO_OK;
+    neo_status status = neo__shard_advance(s, last, NEO__SHARD_IDS);
+    return last->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
 }
 /* ... and come, to local and to dense.sum. */
 static neo_status neo__shard_come(neo_shard *shard) {
@@ -3130,20 +3136,31 @@ static neo_status neo__shard_come(neo_shard *shard) {
     return shard->node ? neo__shard_nodes_get(shard) : NEO_OK;
 }
 
-/* Rows of the batch that waits for this forward are read, as one rank has all. */
+/* Rows of the batches that wait for this forward are read, as one rank has all. */
 static neo_status neo__shard_announce(neo_shard *s) {
-    neo__shard_batch *next = neo__shard_next(s);
-    if (next->stage != NEO__SHARD_READY) return NEO_OK;
-    next->stage = NEO__SHARD_EMPTY;
-    return neo_bags_prefetch(s->bags, &next->local);
+    const int count = s->queued;
+    s->queued = 0;
+    for (int i = 1; i <= count; i++)
+        NEO__TRY(neo_bags_prefetch(s->bags, &neo__shard_ahead(s, i)->local));
+    return NEO_OK;
 }
-/* Rows of the next batch are read once its ids are here: all ranks sent them before the layers that
-   are between the exchanges. */
+/* The exchange of ids is free for another batch: that whose ids are on their way has them, and its
+   rows are read. */
+static neo_status neo__shard_land(neo_shard *s) {
+    neo__shard_batch *last = neo__shard_ahead(s, s->queued);
+    if (s->queued == 0 || last->stage == NEO__SHARD_EMPTY || last->stage == NEO__SHARD_READY)
+        return NEO_OK;
+    const neo_status status = neo__shard_advance(s, last, NEO__SHARD_READY);
+    if (last->stage == NEO__SHARD_EMPTY) return NEO_OK; /* its own forward_begin says why */
+    NEO__TRY(status);
+    return s->bags ? neo_bags_prefetch(s->bags, &last->local) : NEO_OK;
+}
+/* Rows of a batch to come are read once its ids are here: all ranks sent them before the layers
+   that are between the exchanges. */
 static neo_status neo__shard_read_ahead(neo_shard *s) {
-    neo__shard_batch *next = neo__shard_next(s);
-    if (next->stage != NEO__SHARD_IDS || !s->map->desc.tier || s->map->device_ids) return NEO_OK;
-    NEO__TRY(neo__shard_advance(s, next, NEO__SHARD_READY));
-    return s->bags ? neo_bags_prefetch(s->bags, &next->local) : NEO_OK;
+    if (!s->map->desc.tier || s->map->device_ids) return NEO_OK;
+    return s->queued && neo__shard_ahead(s, s->queued)->stage == NEO__SHARD_IDS
+               ? neo__shard_land(s) : NEO_OK;
 }
 NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
                                       int64_t global_batch) {
@@ -3153,25 +3170,32 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
     NEO__CHECK(shard->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
     if (shard->whole) { /* its rows are read while this batch is stepped, behind its own */
+        if (shard->phase != NEO__SHARD_FORWARD || shard->queued == shard->map->pipeline)
+            NEO__TRY(neo__shard_announce(shard));
         if (shard->phase != NEO__SHARD_FORWARD) return neo_bags_prefetch(shard->bags, batch);
-        NEO__TRY(neo__shard_announce(shard));
-        neo__shard_next(shard)->local = *batch;
-        neo__shard_next(shard)->stage = NEO__SHARD_READY;
+        neo__shard_ahead(shard, ++shard->queued)->local = *batch;
         return NEO_OK;
     }
-    NEO__CHECK(neo__shard_next(shard)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
-               "neo_shard_prefetch: a batch is under way already");
-    return neo__shard_start(shard, neo__shard_next(shard), batch, global_batch);
-}
-/* The batch that comes now, its ids on their way. */
-static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
-    neo__shard_batch *next = neo__shard_next(s);
-    if (next->stage == NEO__SHARD_EMPTY) return neo__shard_start(s, s->now, batch, global_batch);
-    NEO__CHECK(next->batch.offsets == batch->offsets && next->batch.ids == batch->ids &&
-                   next->batch.batch == batch->batch && next->asked == global_batch,
-               NEO_ERR_STATE, "neo_shard_forward_begin: the batch that was prefetched comes first");
-    s->now = next;
+    NEO__CHECK(shard->queued < shard->map->pipeline, NEO_ERR_STATE,
+               "neo_shard_prefetch: as many batches are under way already as the plan has buffers "
+               "for: %d (neo_plan_desc.pipeline)", shard->map->pipeline);
+    NEO__TRY(neo__shard_land(shard));
+    NEO__TRY(neo__shard_start(shard, neo__shard_ahead(shard, shard->queued + 1), batch,
+                              global_batch));
+    shard->queued++;
     return NEO_OK;
+}
+/* The batch that comes now, its ids on their way. One that was bad begins again; those that were
+   prefetched wait for one that was not. */
+static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    neo__shard_batch *next = neo__shard_ahead(s, 1);
+    const int comes = s->queued && next->batch.offsets == batch->offsets &&
+                      next->batch.ids == batch->ids && next->batch.batch == batch->batch &&
+                      next->asked == global_batch;
+    if (!comes || next->stage == NEO__SHARD_EMPTY) NEO__TRY(neo__shard_land(s));
+    if (comes) s->now = next, s->queued--;
+    return comes && next->stage != NEO__SHARD_EMPTY
+               ? NEO_OK : neo__shard_start(s, s->now, batch, global_batch);
 }
 /* Neither forward nor backward has begun; `end` ends the latter. */
 static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, const char *end) {
@@ -3190,8 +3214,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *b
     shard->now->stage = NEO__SHARD_EMPTY;
     if (shard->whole) { /* nothing to exchange: forward_end looks up */
         NEO__TRY(neo__shard_check_batch(shard, batch, global_batch, global_batch));
+        NEO__TRY(neo__shard_announce(shard)); /* there are some if forward_end was not called */
         shard->now->batch = shard->now->local = *batch;
-        neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
         const int64_t ids = batch->place == NEO_HOST ? neo_jagged_full_id_count(batch) : 0;
         NEO__TRY(neo_bags_reserve(shard->bags, global_batch, ids));
         neo__shard_count_saved(shard, batch);

@@ -187,7 +187,9 @@ typedef struct neo_plan_desc {
                                        the bits */
     const unsigned *table_placements; /* [tables] the same for each, 0: as placements; or NULL */
     int pipeline;                   /* 1: the exchanges of a step run beside its computation, with
-                                       the buffers of a second batch */
+                                       the buffers of a second batch; up to 64: of as many more,
+                                       whose ids neo_shard_prefetch takes, for a tier of as many
+                                       (neo_tier_desc.prefetch). Above 1 not with device_ids */
     double dense_flops_bottom;      /* per sample, forward: of dense layers beside the lookup */
     double dense_flops_top;         /* and after it */
     int64_t dense_params;           /* elements of replicated dense parameters */
@@ -559,7 +561,8 @@ NEO__COLD_BEGIN
    by rank) and what they predict. Numbers that decide are doubles, made by + - * / and neo_zipf in
    a fixed order, and ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------ */
-enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 2 << 20 };
+enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 2 << 20,
+       NEO__PLAN_MOST_AHEAD = 64 };
 static const int64_t NEO__PLAN_NO_ROOM = INT64_C(1) << 60;
 /* Load of a piece, a table or a rank: seconds of the phases, of spans of them, and bytes. A rank
    goes through a span without a wait for others: a step takes as long as the longest span of a
@@ -865,6 +868,9 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const
         NEO__CHECK(desc->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
                    "%s: table '%s': table_placements 0x%x has unknown bits", fn,
                    desc->bags->tables[t].name, desc->table_placements[t]);
+    NEO__CHECK(desc->pipeline >= 0 && desc->pipeline <= NEO__PLAN_MOST_AHEAD, NEO_ERR_ARG,
+               "%s: pipeline is %d, not in 0 .. %d", fn, desc->pipeline,
+               (int)NEO__PLAN_MOST_AHEAD);
     NEO__CHECK(desc->distinct >= 0.0 && desc->distinct <= 1.0, NEO_ERR_ARG,
                "%s: distinct is %g, not in 0 .. 1", fn, desc->distinct);
     NEO__CHECK(neo__plan_positive(desc->dense_flops_bottom) && desc->dense_params >= 0 &&
@@ -1335,6 +1341,40 @@ typedef struct neo__shard_node {
     int64_t coded[2], coded_at[2];
 } neo__shard_node;
 
+/* Memory of a known size. */
+typedef struct neo__buffer {
+    void *data;
+    size_t bytes;
+} neo__buffer;
+typedef enum neo__shard_stage {
+    NEO__SHARD_EMPTY,
+    NEO__SHARD_LENGTHS, /* are on their way */
+    NEO__SHARD_IDS,     /* are on their way */
+    NEO__SHARD_READY
+} neo__shard_stage;
+/* A batch whose ids travel, or are here. */
+typedef struct neo__shard_batch {
+    neo__shard_stage stage;
+    neo_jagged batch; /* of the caller */
+    int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
+    neo__kept_error error; /* of the check of this rank's batch */
+    neo_ticket ticket;
+    int64_t all;      /* samples of all groups; global: of this one */
+    int64_t *begin;   /* [ranks of all groups + 1]: first sample of each */
+    int64_t *start;   /* [ranks + 1]: of the group's, counted from its own first */
+    int64_t *sent;    /* [sources]: ids of this rank's batch */
+    int64_t *came;    /* [routes]: ids that came for each, */
+    int aside;        /* beside the running step: see neo__shard_aside */
+    int64_t copied;   /* and of this rank's batch for data-parallel tables, where ids are on a
+                         device */
+    int64_t *offsets; /* of local */
+    int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
+    int64_t *bags;    /* [routes + 1], and [routes][samples]: of local with an inverse */
+    int32_t *inverse;
+    neo__buffer ids[2]; /* and weights */
+    neo_jagged local; /* for this rank's neo_bags */
+} neo__shard_batch;
+
 typedef struct neo__shard_map {
     int ranks;             /* of a group: all that follows is of one */
     int groups, sync;      /* replicas; 1: all gradients reach all, else sync_every, or merged */
@@ -1372,6 +1412,7 @@ typedef struct neo__shard_map {
     int32_t *mean_row;        /* [features]: its place among those of MEAN tables; -1: of others */
     int32_t mean_count;
     int64_t list_blocks, list_parts; /* of the lists that are alike on all ranks */
+    neo__shard_batch *batches, *full; /* of a neo_shard: see there */
     size_t bytes;
     neo_ctx *ctx;
 } neo__shard_map;
@@ -1416,6 +1457,8 @@ static size_t neo__shard_map_layout(neo__shard_map *map, char *block, const neo_
     NEO__CARVE(c, map->at_rank, ranks);
     NEO__CARVE(c, map->at_node, map->nodes + 1);
     NEO__CARVE(c, map->mids, map->mid_count);
+    NEO__CARVE(c, map->batches, 1 + map->pipeline);
+    NEO__CARVE(c, map->full, map->sync == 1 && map->groups > 1 ? 1 + map->pipeline : 0);
     map->desc.name = neo__carve_text(c, "%s", desc->name ? desc->name : "bags");
     for (int32_t t = 0; t < map->table_count; t++) {
         const char *name = neo__carve_text(c, "%s", desc->tables[t].name);
@@ -1813,6 +1856,7 @@ static neo_status neo__shard_check_device_ids(neo_ctx *ctx, const neo_plan *plan
     const char *with = plan->desc.weight_grad    ? "weight_grad"
                        : plan->desc.replicas > 1 ? "replicas"
                        : bags->inverse           ? "an inverse of bags"
+                       : plan->desc.pipeline > 1 ? "a pipeline above 1"
                                                  : NULL;
     for (int32_t t = 0; t < bags->table_count && !with; t++)
         with = bags->tables[t].keys.on                     ? "tables of keys"
@@ -2101,40 +2145,6 @@ static void neo__shard_count_lists(neo__shard_map *m) {
    any rank are known where none runs. What is done with these parts is in neo_fsdp.h: its sections
    are named beside each.
    ------------------------------------------------------------------------ */
-/* Memory of a known size. */
-typedef struct neo__buffer {
-    void *data;
-    size_t bytes;
-} neo__buffer;
-typedef enum neo__shard_stage {
-    NEO__SHARD_EMPTY,
-    NEO__SHARD_LENGTHS, /* are on their way */
-    NEO__SHARD_IDS,     /* are on their way */
-    NEO__SHARD_READY
-} neo__shard_stage;
-/* A batch whose ids travel, or are here. */
-typedef struct neo__shard_batch {
-    neo__shard_stage stage;
-    neo_jagged batch; /* of the caller */
-    int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
-    neo__kept_error error; /* of the check of this rank's batch */
-    neo_ticket ticket;
-    int64_t all;      /* samples of all groups; global: of this one */
-    int64_t *begin;   /* [ranks of all groups + 1]: first sample of each */
-    int64_t *start;   /* [ranks + 1]: of the group's, counted from its own first */
-    int64_t *sent;    /* [sources]: ids of this rank's batch */
-    int64_t *came;    /* [routes]: ids that came for each, */
-    int aside;        /* beside the running step: see neo__shard_aside */
-    int64_t copied;   /* and of this rank's batch for data-parallel tables, where ids are on a
-                         device */
-    int64_t *offsets; /* of local */
-    int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
-    int64_t *bags;    /* [routes + 1], and [routes][samples]: of local with an inverse */
-    int32_t *inverse;
-    neo__buffer ids[2]; /* and weights */
-    neo_jagged local; /* for this rank's neo_bags */
-} neo__shard_batch;
-
 /* Ids between ranks: see >>impl-shard-ids. */
 typedef struct neo__shard_exchange {
     int64_t flows, routes; /* of this rank */
@@ -2257,8 +2267,9 @@ struct neo_shard {
     neo_comm *sums; /* as every, where pooled rows are: of data-parallel tables' gradients */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
-    neo__shard_batch batches[2], *now; /* now: that of the running step */
-    neo__shard_batch full[2]; /* of all groups, where their gradients come here */
+    neo__shard_batch *batches, *now; /* [slots], a ring; now: that of the running step, */
+    int queued;                      /* and so many behind it that were prefetched */
+    neo__shard_batch *full; /* of all groups, where their gradients come here */
     neo_tensor dout; /* of the caller, between backward_begin and backward_end */
     int came;        /* then: all gradients of pooled rows are here */
     int lends;       /* ranks reach each other's pooled rows: see >>impl-shard-rows */
@@ -2496,10 +2507,15 @@ static void neo__shard_size_pooled(neo_shard *s, int leaves) {
     for (int r = 0; r < m->ranks; r++) p->remote_bytes += neo__shard_coded_bytes(m, r, 0);
     neo__shard_size_nodes(s, leaves);
 }
+static void neo__shard_take_map(neo_shard *shard, neo__shard_map *map) {
+    shard->map = map;
+    shard->slots = 1 + map->pipeline;
+    shard->now = shard->batches = map->batches;
+    shard->full = map->full;
+}
 /* The sizes of all parts; ctx, map and rank are there. */
 static void neo__shard_measure(neo_shard *shard, int leaves) {
     const neo__shard_map *m = shard->map;
-    shard->slots = m->pipeline ? 2 : 1;
     shard->share =
         neo__shard_share(m->desc.max_batch, leaves, neo__shard_all(m), neo__shard_place(shard));
     shard->most = neo__shard_share(m->desc.max_batch, leaves, m->groups, shard->group);
@@ -2613,21 +2629,24 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     shard->pooled.host_lengths = shard->pooled.lengths;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 26, NEO__SHARD_ID_BUFFERS = 16 };
+enum {
+    NEO__SHARD_FIXED_BUFFERS = 18,
+    NEO__SHARD_ID_BUFFERS = 8, /* the first of these */
+    NEO__SHARD_BUFFERS = NEO__SHARD_FIXED_BUFFERS + 4 * (1 + (int)NEO__PLAN_MOST_AHEAD)
+};
 typedef struct neo__shard_demand {
     neo__buffer *buffer;
     int64_t count;
     size_t size;
     int there; /* in the device's memory */
 } neo__shard_demand;
-static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
+/* Returns how many there are. */
+static int neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
     const size_t id = neo_dtype_size(shard->map->id_dtype),
                  weight = shard->map->weighted ? sizeof(float) : 0;
     neo__shard_exchange *exchange = &shard->exchange;
     neo__shard_per_id *per_id = &shard->per_id;
-    neo__shard_batch *b = shard->batches, *full = shard->full;
-    const int64_t full_ids = neo__shard_spread(shard->map) > 1 ? exchange->full_ids : 0;
-    const int64_t next = shard->slots > 1, next_ids = next * exchange->route_ids;
+    const int there = shard->map->device_ids;
     const int64_t own_ids = shard->map->device_ids ? exchange->batch_ids : 0;
     const neo__shard_demand all[] = {
         {&exchange->own[0], own_ids, id, 0},
@@ -2636,14 +2655,6 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
         {&exchange->out[1], exchange->out_ids, weight, 0},
         {&exchange->in[0], exchange->in_ids, id, 0},
         {&exchange->in[1], exchange->in_ids, weight, 0},
-        {&b[0].ids[0], exchange->route_ids, id, 0},
-        {&b[0].ids[1], exchange->route_ids, weight, 0},
-        {&b[1].ids[0], next_ids, id, 0},
-        {&b[1].ids[1], next_ids, weight, 0},
-        {&full[0].ids[0], full_ids, id, 0},
-        {&full[0].ids[1], full_ids, weight, 0},
-        {&full[1].ids[0], next * full_ids, id, 0},
-        {&full[1].ids[1], next * full_ids, weight, 0},
         {&shard->copies.ids_of[0], shard->copies.ids, sizeof(int64_t), 0},
         {&shard->copies.ids_of[1], shard->copies.ids, weight, 0},
         {&shard->cutting.out, shard->cutting.out_floats, sizeof(float), 0},
@@ -2657,11 +2668,22 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
         {&per_id->at, per_id->places, sizeof(int32_t), 0},
         {&per_id->host_at, per_id->places, sizeof(int32_t), 0},
     };
-    NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
+    int count = NEO__SHARD_FIXED_BUFFERS;
+    NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_FIXED_BUFFERS, "each buffer once");
     memcpy(out, all, sizeof all);
-    for (int i = 0; i < NEO__SHARD_ID_BUFFERS; i++) out[i].there = shard->map->device_ids;
-    for (int i = NEO__SHARD_ID_BUFFERS; i < NEO__SHARD_BUFFERS - 1; i++)
+    for (int i = 0; i < NEO__SHARD_ID_BUFFERS; i++) out[i].there = there;
+    for (int i = NEO__SHARD_ID_BUFFERS; i < NEO__SHARD_FIXED_BUFFERS - 1; i++)
         out[i].there = shard->pooled.on_device;
+    for (int i = 0; i < 2 * shard->slots; i++) {
+        neo__shard_batch *b = i % 2 ? shard->full : shard->batches;
+        const int64_t ids = i % 2 ? exchange->full_ids : exchange->route_ids;
+        if (i % 2 && neo__shard_spread(shard->map) == 1) continue;
+        for (int k = 0; k < 2; k++) {
+            const neo__shard_demand one = {&b[i / 2].ids[k], ids, k ? weight : id, there};
+            out[count++] = one;
+        }
+    }
+    return count;
 }
 /* Stands for the exchange of sums over whole rows, where memory is measured. */
 static neo_status neo__shard_no_sums(void *user, const neo_cut_sums *cuts, int32_t count) {
@@ -2790,15 +2812,15 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
         return NEO_OK;
     }
     shard.ctx = ctx;
-    shard.map = map;
+    neo__shard_take_map(&shard, map);
     shard.rank = rank % map->ranks;
     shard.group = rank / map->ranks;
     neo__shard_measure(&shard, NEO__MAX(neo_ctx_repro_shards(ctx), neo__shard_all(map)));
     neo__shard_layout(&shard, &work);
     if (shard.pooled.on_device) neo__shard_layout_pooled(&shard, &work);
     memory->exchange_bytes += work.at;
-    neo__shard_growing(&shard, growing);
-    for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
+    const int buffers = neo__shard_growing(&shard, growing);
+    for (int i = 0; i < buffers; i++)
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
     neo_status status = neo__shard_descs(&shard, &arena, desc);
     for (int i = 0; i < 2 && status == NEO_OK; i++)
@@ -3643,7 +3665,7 @@ static double neo__plan_piece_buffer(const neo__plan_table *table, const neo__pl
     const neo_plan_desc *d = &table->plan->desc;
     neo__plan_flow flow = neo__plan_flow_of(table, cut, (double)table->ids_capacity);
     flow.bags *= table->plan->model.merged, flow.out *= table->plan->model.merged;
-    double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
+    double times = 1.0 + d->pipeline, row = 4.0 * (double)cut->cols;
     double bytes = flow.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
                    flow.bags * times * (double)NEO__PLAN_BAG_BYTES;
     bytes += flow.out * (2.0 * row + neo__plan_wire(d->wire_forward, cut->cols) +
@@ -3664,7 +3686,7 @@ static double neo__plan_piece_buffer(const neo__plan_table *table, const neo__pl
 static double neo__plan_sample_buffer(const neo__plan_table *table, const neo__plan_cut *cut) {
     const neo_plan *plan = table->plan;
     neo__plan_flow f = neo__plan_flow_of(table, cut, (double)table->ids_capacity);
-    double times = plan->desc.pipeline ? 2.0 : 1.0;
+    double times = 1.0 + plan->desc.pipeline;
     int partial = cut->row_parts > 1 && !table->none && !cut->in_node;
     double forward =
         partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);

@@ -3712,7 +3712,8 @@ typedef struct neo__row_guard {
     int64_t *rows;       /* of its records */
     uint32_t *places;    /* hash table of rows: record + 1; 0 is empty; mask + 1 of them */
     uint64_t mask;
-    char *buffer;        /* the writer's */
+    int64_t placed;      /* records that it has; below 0: it is not cleared. All three, and */
+    char *buffer;        /* this, are the writer's: a step only adds to the log */
     neo_status status;   /* of a row that could not be copied, with its message */
     char text[400];
     neo__mutex lock;     /* of all that changes here, and of the marks' bits */
@@ -3754,8 +3755,16 @@ static void neo__guard_keep(neo__row_guard *guard, int64_t row) {
         if (guard->status != NEO_OK)
             snprintf(guard->text, sizeof guard->text, "%s", neo_last_error());
     }
-    guard->rows[guard->used] = row; /* before the place is looked for: it is empty */
-    *neo__guard_place(guard, row) = (uint32_t)++guard->used;
+    guard->rows[guard->used++] = row;
+}
+/* The first `used` records of the log have places. */
+static void neo__guard_find(neo__row_guard *guard, int64_t used) {
+    if (guard->placed < 0) {
+        memset(guard->places, 0, (size_t)(guard->mask + 1) * sizeof *guard->places);
+        guard->placed = 0;
+    }
+    for (; guard->placed < used; guard->placed++)
+        *neo__guard_place(guard, guard->rows[guard->placed]) = (uint32_t)guard->placed + 1;
 }
 /* 1: the writer has still to come by a row. */
 static int neo__guard_needs(const neo__row_guard *guard, int64_t row) {
@@ -3803,6 +3812,11 @@ static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
     for (int64_t first = 0, n; first < rows && out->status == NEO_OK; first += n) {
         n = NEO__MIN(most, rows - first);
         neo__mutex_lock(&guard->lock);
+        const int64_t used = guard->used;
+        neo__mutex_unlock(&guard->lock);
+        neo__guard_find(guard, used); /* a step need not wait meanwhile */
+        neo__mutex_lock(&guard->lock);
+        neo__guard_find(guard, guard->used);
         for (int64_t i = 0, run; i < n && guard->status == NEO_OK; i += run) {
             const int64_t row = neo__guarded_row(item, first + i);
             char *to = guard->buffer + (size_t)i * width;
@@ -3896,10 +3910,7 @@ static void neo__saving_guard(neo_saving *saving, neo__carve *carve, neo__row_gu
     int64_t places;
     neo__guard_size(&saving->desc, record, guard->marks->rows, total, &guard->room, &places);
     NEO__CARVE(carve, guard->old, (guard->marks->rows + 63) / 64);
-    NEO__CARVE(carve, guard->log, (size_t)guard->room * record);
-    NEO__CARVE(carve, guard->rows, guard->room);
-    NEO__CARVE(carve, guard->places, places);
-    memset(guard->places, 0, (size_t)places * sizeof *guard->places);
+    guard->placed = -1;
     memcpy(guard->old, guard->marks->bits,
            (size_t)(guard->marks->rows + 63) / 64 * sizeof *guard->old);
     guard->mask = (uint64_t)places - 1;
@@ -3907,6 +3918,12 @@ static void neo__saving_guard(neo_saving *saving, neo__carve *carve, neo__row_gu
     guard->some = saving->save.base.step >= 0;
     neo__mutex_init(&guard->lock);
     neo__cond_init(&guard->wake);
+}
+/* Memory that nobody touches before there are copies lies apart: to bring its pages takes long. */
+static void neo__saving_log(neo__carve *carve, neo__row_guard *guard) {
+    NEO__CARVE(carve, guard->log, (size_t)guard->room * guard->record);
+    NEO__CARVE(carve, guard->rows, guard->room);
+    NEO__CARVE(carve, guard->places, guard->room ? guard->mask + 1 : 0);
 }
 static neo_status neo__saving_copy(neo_saving *saving, neo__carve *carve, neo__st_item *item,
                                    neo_tensor *copy) {
@@ -3973,6 +3990,7 @@ static neo_status neo__saving_snapshot(neo_saving *saving) {
             NEO__TRY(neo__saving_copy(saving, &carve, item, &saving->copies[copies++]));
         }
     }
+    for (int i = 0; i < saving->guard_count; i++) neo__saving_log(&carve, &saving->guards[i]);
     NEO_ASSERT(carve.at == saving->bytes);
     for (int i = 0; i < saving->guard_count; i++) { /* from here on nothing fails */
         neo__row_guard *guard = &saving->guards[i];

@@ -100,6 +100,8 @@ typedef struct neo_tier_desc {
                         bytes of each line say for how long it stays */
     int no_io_uring; /* 1: reads are calls of pread, one by one, everywhere; for tools that watch
                         them. No bit depends on it */
+    int64_t ahead_rows; /* with prefetch: that there is room to read ahead, in place of that rule:
+                           what `prefetch` batches miss. 0: the rule */
 } neo_tier_desc;
 typedef struct neo_tier_stats {
     int64_t lookups, hits; /* ids that forward got for tables not whole in memory; of rows in it */
@@ -108,6 +110,9 @@ typedef struct neo_tier_stats {
     int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet
                                  when they were needed; calls wait for read - prefetched */
     int64_t refused; /* ids of announced batches whose rows there was no room to read ahead */
+    int64_t dropped; /* announced batches that were never looked up: one more was announced than
+                        `prefetch`, a later one was looked up, or rows were written from outside */
+    int64_t ahead_rows; /* rows there is room to read ahead, now */
     int64_t pending; /* asked for, and still to be read: now, by other threads */
     int64_t overflow, grow_count;
     int64_t line_count, memory_bytes; /* of all tables; taken now, rows included, the workspace of
@@ -954,6 +959,7 @@ static void neo__tier_make_room(neo__tier *tier) {
 }
 static void neo__tier_forget_all(neo__tier *tier) {
     neo__tier_settle(tier);
+    tier->stats.dropped += tier->told - tier->begun;
     tier->begun = tier->told;
     neo__tier_make_room(tier);
 }
@@ -1302,6 +1308,7 @@ NEO__HOT_END
 typedef struct neo__tier_sizes {
     int64_t slots, slot_bytes, bags; /* below a device; bags: of a batch */
     int64_t capacity, threads, tables, record_bytes, room_bytes, ahead, ahead_bytes;
+    int64_t ahead_room; /* bytes of the budget that rows read ahead take at most */
     int64_t bags_bytes; /* of the neo_bags, keys among them, without its rows */
 } neo__tier_sizes;
 
@@ -1413,22 +1420,29 @@ static int64_t neo__tier_left(const neo__tier *tier, const neo__tier_sizes *size
     }
     return tier->desc.memory_bytes - sizes->bags_bytes - (int64_t)(count.at + lines.at);
 }
-/* Rows that are read ahead: as many as have room in an eighth of the budget; or, up to those of a
-   batch, in half of what is left of it beside all that a batch needs. */
-static int64_t neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *desc,
-                                    const neo__tier_sizes *sizes) {
+/* Rows that are read ahead: as many as are stated; else as have room in an eighth of the budget,
+   or, up to those of a batch, in half of what is left of it beside all that a batch needs. What
+   they may take grows with the budget, and slower, so that each budget above one that will do
+   does, too. */
+static void neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *desc,
+                                 neo__tier_sizes *sizes) {
+    enum { ROUNDING = 8 * 64 }; /* of the arrays */
     const int64_t each = sizes->ahead_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 36;
-    int64_t left = neo__tier_left(tier, sizes);
+    const int64_t most = NEO__MIN(tier->desc.prefetch * desc->max_ids,
+                                  INT64_C(1) << NEO__TIER_PLACES);
+    int64_t left = neo__tier_left(tier, sizes), bytes = tier->desc.memory_bytes / 8;
     for (int32_t i = 0; i < desc->table_count; i++) {
         int64_t part[NEO__BAG_BLOCKS];
         const neo_table_desc *d = &desc->tables[i];
         left -= NEO__MIN(neo__tier_least(tier, desc, i), d->rows * neo__tier_parts(d, part));
     }
     if (neo__tier_on_device(tier)) left = 0; /* they are in the host's memory */
-    const int64_t rows = NEO__MAX(tier->desc.memory_bytes / 8 / each,
-                                  NEO__MIN(left / 2 / each, desc->max_ids));
-    return NEO__MIN(NEO__MIN(rows, tier->desc.prefetch * desc->max_ids),
-                    INT64_C(1) << NEO__TIER_PLACES);
+    bytes = NEO__MAX(bytes, NEO__MIN(left / 2, desc->max_ids * each + ROUNDING));
+    sizes->ahead = NEO__MIN(NEO__MAX(bytes - ROUNDING, 0) / each, most);
+    if (tier->desc.ahead_rows) sizes->ahead = NEO__MIN(tier->desc.ahead_rows, most);
+    if (tier->desc.ahead_rows || bytes > most * each + ROUNDING)
+        bytes = sizes->ahead * each + ROUNDING;
+    sizes->ahead_room = neo__tier_on_device(tier) ? 0 : bytes;
 }
 /* Offsets of a batch in a device's memory. */
 static int64_t neo__tier_bags(const neo__bag_sizes *bags) {
@@ -1463,7 +1477,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
         s.slots = NEO__MIN(NEO__MAX(bytes / s.slot_bytes, 32), s.capacity);
     }
     s.room_bytes = NEO__MAX(s.record_bytes, (int64_t)NEO__TIER_RUN);
-    if (tier->desc.prefetch) s.ahead = neo__tier_rows_ahead(tier, desc, &s);
+    if (tier->desc.prefetch) neo__tier_rows_ahead(tier, desc, &s);
     return s;
 }
 /* Bytes of the budget for a table: what a batch takes and its share, at most all rows. whole: it
@@ -1488,6 +1502,9 @@ static int64_t neo__tier_shares(const neo__tier *tier, const neo_bags_desc *desc
 static int64_t neo__tier_fill(neo__tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc) {
     const neo__tier_sizes sizes = neo__tier_measure(tier, ctx, desc);
     const int64_t left = neo__tier_left(tier, &sizes);
+    neo__tier_sizes others = sizes;
+    others.ahead = 0;
+    const int64_t room = neo__tier_left(tier, &others) - sizes.ahead_room; /* at least */
     tier->level = 0.0;
     const int64_t least = neo__tier_shares(tier, desc);
     double low = 0.0, high = 0.0; /* high: too much, or all rows of each table */
@@ -1501,7 +1518,7 @@ static int64_t neo__tier_fill(neo__tier *tier, const neo_ctx *ctx, const neo_bag
         else high = tier->level;
     }
     tier->level = low;
-    return NEO__MAX(least - left, (int64_t)0);
+    return NEO__MAX(least - room, (int64_t)0);
 }
 /* The sets, overflow and index of a table by its share; sets 0: it is in memory. */
 static void neo__tier_plan(const neo__tier *tier, const neo_bags_desc *desc, int32_t table,
@@ -2106,6 +2123,7 @@ static void neo__tier_batch_begins(neo__tier *tier, const neo_jagged *batch) {
     for (uint32_t n = tier->begun; n != tier->told;) {
         const void *const *at = tier->announced[++n % NEO__TIER_MOST_AHEAD];
         if (at[0] != batch->offsets || at[1] != batch->ids) continue;
+        tier->stats.dropped += n - tier->begun - 1;
         tier->begun = n;
         return;
     }
@@ -2351,7 +2369,7 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
     if (t->ahead_capacity == 0) return NEO_OK;
     NEO__TRY(neo__tier_usable(t, fn));
     neo__tier_settle(t);
-    if (t->told - t->begun == (uint32_t)t->desc.prefetch) t->begun++;
+    if (t->told - t->begun == (uint32_t)t->desc.prefetch) t->begun++, t->stats.dropped++;
     neo__tier_make_room(t);
     t->told++;
     t->announced[t->told % NEO__TIER_MOST_AHEAD][0] = batch->offsets;
@@ -2371,10 +2389,14 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
 static int64_t neo__tier_op_renew(neo_tier *base, int32_t table, int64_t row) {
     neo__tier *t = (neo__tier *)base;
     neo__tier_table *to = &t->tables[table];
-    neo__tier_settle(t);
+    const int paused = t->paused;
     (void)neo__tier_flush(t); /* of a failure the next call tells */
     neo__tier_ahead *ahead = neo__tier_ahead_of(t, table, row);
-    if (ahead) ahead->state = NEO__AHEAD_VOID;
+    if (ahead) {
+        neo__tier_settle(t);
+        ahead->state = NEO__AHEAD_VOID;
+        if (!paused) neo__tier_resume(t);
+    }
     __atomic_fetch_and(&to->written[row / 64], ~(UINT64_C(1) << (row % 64)), __ATOMIC_RELAXED);
     const int64_t line = neo__tier_find(to, row);
     if (line >= 0) to->dirty[line] = 0;
@@ -2401,12 +2423,13 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
                NEO_ERR_ARG, "%s: no path, or memory_bytes is not above 0", fn);
     NEO__CHECK(desc->queue_depth >= 0 && desc->queue_depth <= 256 &&
                    (unsigned)desc->evict <= NEO_EVICT_LFU && desc->period >= 0 &&
-                   desc->prefetch >= 0 && desc->prefetch <= NEO__TIER_MOST_AHEAD,
+                   desc->prefetch >= 0 && desc->prefetch <= NEO__TIER_MOST_AHEAD &&
+                   desc->ahead_rows >= 0 && (desc->prefetch || !desc->ahead_rows),
                NEO_ERR_ARG,
                "%s: queue_depth is %d (0 .. 256), evict %d, period %" PRId64
-               ", prefetch %d (0 .. %d)",
+               ", prefetch %d (0 .. %d), ahead_rows %" PRId64 " (of prefetch)",
                fn, desc->queue_depth, (int)desc->evict, desc->period, desc->prefetch,
-               (int)NEO__TIER_MOST_AHEAD);
+               (int)NEO__TIER_MOST_AHEAD, desc->ahead_rows);
     NEO__CHECK(NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED, "%s: in an address space of 32 bits",
                fn);
     const char *path = desc->path ? desc->path : "host memory";
@@ -2448,6 +2471,7 @@ NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
     neo__mutex_lock(&t->lock);
     s.pending = t->paused ? 0 : t->ahead_count - t->ahead_next + t->ahead_busy;
     neo__mutex_unlock(&t->lock);
+    s.ahead_rows = t->ahead_capacity;
     s.memory_bytes = (int64_t)(t->fixed_bytes + t->work_bytes + t->host_bytes + t->pinned_bytes +
                                t->device_bytes + t->device_work_bytes);
     for (int64_t i = 0; i < t->table_count && t->tables; i++) {

@@ -697,7 +697,7 @@ static void row_bags_lines(void) {
     const int64_t shape[2] = {IDS, 4};
     neo_tier *tier = NULL;
     neo_bags_memory memory;
-    neo_tier_desc least = {NULL, 1, NEO_EVICT_LRU, 0, 0, 0, 0};
+    neo_tier_desc least = {NULL, 1, NEO_EVICT_LRU, 0, 0, 0, 0, 0};
     neo_table_desc table;
     neo_bags_desc d;
     neo_jagged batch;

@@ -33,6 +33,7 @@ static const char *at(const char *name) {
     return text[turn];
 }
 
+static int64_t stated; /* ahead_rows of the next tier */
 /* Until none is pending: a minute at most. */
 static void wait_for_reads(const neo_tier *tier) {
     const int64_t until = neo_time_ns() + INT64_C(60000000000);
@@ -71,7 +72,7 @@ static neo_state *state_of(neo_ctx *ctx, neo_bags *bags) {
 /* extra: bytes above the least. */
 static int pair_make(Pair *p, neo_ctx *ctx, const Model *m, neo_evict policy, int prefetch,
                      int64_t extra) {
-    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, readers, prefetch, no_rings};
+    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, readers, prefetch, no_rings, stated};
     neo_bags_desc desc = m->desc;
     neo_bags_memory memory;
     memset(p, 0, sizeof *p);
@@ -815,7 +816,7 @@ static neo_jagged batch_of(const int64_t *offsets, const int64_t *ids, int64_t c
 }
 /* Forward and backward; ids that found their rows in memory. */
 static int64_t stepped_hits(const Pair *p, const neo_jagged *j) {
-    float out[64 * 256];
+    static float out[256 * 256];
     const int64_t dim = neo_bags_weight(p->plain, 0).shape[1];
     const neo_tensor t = neo_tensor_2d(out, NEO_F32, j->batch, dim);
     const int64_t before = neo_tier_get_stats(p->tier).hits;
@@ -874,12 +875,13 @@ static void announced_in_order(void) {
     const int64_t rows[1] = {ROWS}, dims[1] = {16};
     int64_t offsets[B + 1], ids[BATCHES][B];
     for (int i = 0; i <= B; i++) offsets[i] = i;
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < 10; n++) {
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
         Pair p;
         neo_jagged j[BATCHES];
         const int batches = n / 2 == 2 ? 3 : BATCHES; /* of 3 all rows have room */
+        stated = n / 2 == 3 ? 201 : n / 2 == 4 ? BATCHES * B + 5 : 0;
         model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
         m.desc.max_batch = m.desc.max_ids = B;
         if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), batches, n / 2 * 20000)) {
@@ -902,14 +904,96 @@ static void announced_in_order(void) {
                 CHECK_INT(s.prefetched + hits, room < B * (k + 1) ? room : B * (k + 1));
                 CHECK_INT(s.late, 0);
             }
-            CHECK(n / 2 == 2 ? room == batches * B : room > 2 * B && room < batches * B);
+            const int all = n / 2 == 2 || n / 2 == 4;
+            CHECK(all ? room == batches * B : room > 2 * B && room < batches * B);
+            const neo_tier_stats s = neo_tier_get_stats(p.tier);
+            if (stated) CHECK_INT(s.ahead_rows, all ? BATCHES * B : stated); /* no more than ids */
+            if (n / 2 == 3) CHECK_INT(s.prefetched, stated);
+            CHECK_INT(s.dropped, 0);
+            for (int k = 0; k <= batches; k++) /* the first is announced twice: one is dropped */
+                CHECK_OK(neo_bags_prefetch(p.tiered, &j[k % batches]));
+            CHECK_INT(neo_tier_get_stats(p.tier).dropped, 1);
+            (void)stepped_hits(&p, &j[2]); /* of those left the second: the one before is passed */
+            CHECK_INT(neo_tier_get_stats(p.tier).dropped, 2);
+            float row[16] = {0};
+            for (int i = 0; i < 2; i++)
+                CHECK_OK(neo_bags_set_rows(i ? p.plain : p.tiered, 0, 5, 1, row));
+            CHECK_INT(neo_tier_get_stats(p.tier).dropped, batches);
             pair_check(&p, &m);
         }
         pair_free(&p);
         neo_ctx_destroy(ctx);
     }
+    stated = 0;
 }
 
+/* Of budgets around the least each larger one does, each smaller one does not. */
+static void budgets(void) {
+    const int64_t rows[2] = {5000, 40000}, dims[2] = {8, 19};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    for (int n = 0; n < 12; n++) {
+        neo_tier_desc desc = {at("rows.tier"), 1, NEO_EVICT_LRU, 0, 1 + n % 3, 0, 0, 0};
+        Model m;
+        model_init(&m, 2, rows, dims, 2, NEO_POOL_SUM);
+        m.desc.max_batch = 16 + 5 * n;
+        m.desc.max_ids = 40 + 77 * n * n;
+        desc.prefetch = n % 4 == 3 ? 64 : n % 4;
+        desc.ahead_rows = n > 6 && n % 4 ? 300 : 0;
+        const int64_t least = least_bytes(ctx, m.desc, desc);
+        CHECK(least > 1);
+        const int64_t end = least + 40000;
+        for (int64_t bytes = least - 600; bytes < end; bytes += bytes < least + 4000 ? 1 : 61) {
+            neo_bags_memory memory;
+            desc.memory_bytes = bytes;
+            REQUIRE_OK(neo_tier_create(ctx, &desc, &m.desc.tier));
+            const neo_status status = neo_bags_bytes(ctx, &m.desc, &memory);
+            if ((status == NEO_OK) != (bytes >= least))
+                FAIL("%" PRId64 " of %" PRId64, bytes, least);
+            if (status == NEO_OK)
+                CHECK((int64_t)(memory.weight_bytes + memory.state_bytes +
+                                memory.workspace_bytes) <= bytes);
+            neo_tier_destroy(m.desc.tier);
+        }
+    }
+    neo_ctx_destroy(ctx);
+}
+/* Threads read on while keys lose their rows between an announcement and its batch. */
+static void keys_dropped_meanwhile(void) {
+    enum { B = 4000, ROWS = 12800 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    static int64_t offsets[B + 1], ids[2][B];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    Model m;
+    Pair p;
+    for (int i = 0; i <= B; i++) offsets[i] = i;
+    model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+    m.desc.max_batch = m.desc.max_ids = B;
+    m.table[0].keys.on = 1;
+    stated = B;
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 0)) {
+        for (int turn = 0; turn < 3; turn++) {
+            uint64_t gone[4];
+            for (int i = 0; i < B; i++) ids[0][i] = turn % 2 * B + i;
+            const neo_jagged j = batch_of(offsets, ids[0], B);
+            if (turn == 2) {
+                CHECK_OK(neo_bags_prefetch(p.tiered, &j));
+                for (int i = 0; i < 4; i++) gone[i] = (uint64_t)(1 + 1000 * i);
+                for (int i = 0; i < 2; i++)
+                    CHECK_OK(neo_bags_drop_keys(i ? p.plain : p.tiered, 0, gone, 4));
+                wait_for_reads(p.tier);
+                neo_tier_reset_stats(p.tier);
+            }
+            (void)stepped_hits(&p, &j);
+        }
+        const neo_tier_stats s = neo_tier_get_stats(p.tier);
+        CHECK(s.prefetched > B / 2);
+        CHECK_INT(s.late, 0);
+        pair_check(&p, &m);
+    }
+    pair_free(&p);
+    neo_ctx_destroy(ctx);
+    stated = 0;
+}
 /* Rows that two batches read at once lie close, but not in order: what a thread has read of them
    before is not taken for what they are now. */
 static void batches_meet(void) {
@@ -1232,7 +1316,7 @@ static void reserve_fails(void) {
 static void refused(void) {
     const int64_t rows[1] = {5000}, dims[1] = {8};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
-    neo_tier_desc desc = {at("rows.tier"), 1000000, NEO_EVICT_LRU, 0, 0, 0, 0}, bad = desc;
+    neo_tier_desc desc = {at("rows.tier"), 1000000, NEO_EVICT_LRU, 0, 0, 0, 0, 0}, bad = desc;
     neo_tier *tier = NULL, *other = NULL;
     neo_bags *bags = NULL, *more = NULL;
     Model m;
@@ -1243,6 +1327,8 @@ static void refused(void) {
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "queue_depth");
     bad = desc, bad.prefetch = 65;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "prefetch 65 (0 .. 64)");
+    bad = desc, bad.ahead_rows = 9;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "ahead_rows 9 (of prefetch)");
     m.desc.max_batch = m.desc.max_ids = 64;
     desc.memory_bytes = least_bytes(ctx, m.desc, desc);
     bad = desc, bad.memory_bytes = desc.memory_bytes - 1;
@@ -1326,6 +1412,8 @@ int main(int argc, char **argv) {
     RUN(batches_ahead);
     RUN(announced_lines_stay);
     RUN(announced_in_order);
+    RUN(budgets);
+    RUN(keys_dropped_meanwhile);
     RUN(batches_meet);
     RUN(hidden_stalls);
     RUN(by_rings);

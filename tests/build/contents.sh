@@ -14,13 +14,13 @@ budget() {
     neo.h) echo 17483 0 1 15 ;;
     neo_kernels.h) echo 4950 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
-    neo_store.h) echo 2483 0 0 0 ;;
-    neo_state.h) echo 5172 0 0 0 ;;
+    neo_store.h) echo 2507 0 0 0 ;;
+    neo_state.h) echo 5190 0 0 0 ;;
     neo_data.h) echo 8057 0 0 0 ;;
     neo_serve.h) echo 3029 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 7517 0 0 1 ;;
-    neo_fsdp.h) echo 7272 0 0 0 ;;
+    neo_plan.h) echo 7539 0 0 1 ;;
+    neo_fsdp.h) echo 7296 0 0 0 ;;
     neo_cuda.cuh) echo 7371 0 0 32 ;;
     esac
 }

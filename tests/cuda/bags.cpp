@@ -66,7 +66,7 @@ struct Model {
     neo_bags_desc desc = {};
     int shards = 1;
     int is_tiered = 0; /* below the device: 1: in host memory, 2: in a file */
-    neo_tier_desc tier_desc = {NULL, 0, NEO_EVICT_LRU, 20, 2, 0, 0}; /* bytes: above the least */
+    neo_tier_desc tier_desc = {NULL, 0, NEO_EVICT_LRU, 20, 2, 0, 0, 0}; /* bytes: above the least */
     neo_ctx *ctx[2] = {};
     neo_bags *bags[2] = {};
     neo_tier *tier = NULL;
@@ -1116,7 +1116,7 @@ static void failures(int with_tier) {
         t[1].name = "b", t[1].rows = 40, t[1].dim = 5, t[1].optim.kind = NEO_BAG_ADAM,
         t[1].dtype = NEO_I8;
         if (with_tier) t[0].rows = t[1].rows = 4000;
-        const neo_tier_desc tier_desc = {NULL, 12 << 20, NEO_EVICT_LRU, 0, 1, 1, 0};
+        const neo_tier_desc tier_desc = {NULL, 12 << 20, NEO_EVICT_LRU, 0, 1, 1, 0, 0};
         if (with_tier) CHECK_OK(neo_tier_create(ctx, &tier_desc, &tier));
         neo_bags_desc desc = {};
         desc.tier = tier;

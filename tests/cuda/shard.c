@@ -1019,7 +1019,7 @@ static const int64_t BELOW_ROWS[BELOW_TABLES] = {8000, 8000, 20};
 /* The least that a plan accepts by its message, and room for some rows more. */
 static neo_status below_plan(neo_ctx *ctx, neo_bags_desc *bags, neo_plan_desc *desc,
                              const char *path, neo_tier **tier, neo_plan **plan) {
-    neo_tier_desc t = {path, 1, NEO_EVICT_LRU, 0, 1, 0, 0};
+    neo_tier_desc t = {path, 1, NEO_EVICT_LRU, 0, 1, 0, 0, 0};
     for (int tries = 0; tries < 20; tries++) {
         neo_status status;
         TRY(neo_tier_create(ctx, &t, tier));

@@ -43,6 +43,10 @@ alike "batches ahead" "--epochs 2" --memory 3M --prefetch 4
 alike "many ahead, few rows of them" "--micro-batches 2" --memory 2200K --prefetch 64 --evict lfu
 alike "two ranks" "" --memory 3M --ranks 2
 alike "rows cut" "" --memory 3M --ranks 4 --plan rw
+alike "batches ahead on ranks" "--epochs 2 --eval-every 0.4" --memory 3M --ranks 4 --plan rw \
+    --prefetch 3
+alike "many ahead on ranks" "--micro-batches 2 --wire-forward bf16" --memory 3M --ranks 2 \
+    --prefetch 16
 alike "columns cut" "--optimizer adam" --memory 4M --ranks 2 --plan cw
 alike "no pipeline, rows of i8" "--rows-dtype i8 --optimizer adagrad" --memory 2M --pipeline off
 alike "gradients that are kept" "--clip-norm 0.5 --micro-batches 2" --memory 3M --ranks 2
@@ -53,7 +57,7 @@ alike "keys" "$keys" --memory 2M
 alike "keys, batches ahead" "$keys --evict lfu:20" --memory 1800K --prefetch 3
 alike "keys, threads" "$keys --admit 2 --bloom --evict lfu:20" --memory 2M --threads 3
 alike "keys of an age" "$keys --evict age:3" --memory 1800K
-alike "keys, rows cut" "$keys" --memory 1300K --ranks 2 --plan rw
+alike "keys, rows cut" "$keys" --memory 1300K --ranks 2 --plan rw --prefetch 4
 alike "keys, columns cut" "$keys --optimizer adam --clip-norm 0.5" --memory 2M --ranks 2 --plan cw
 alike "keys in rows of i8" "$keys --rows-dtype i8" --memory 1400K --pipeline off
 if ls "$W" | grep -q '^rows'; then fail "tier files are left: $(ls "$W")"; else pass; fi
@@ -190,8 +194,8 @@ refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3
 refused "no tier" "--profile is of --tier" --profile "$W/p"
 refused "nothing to read ahead" "--prefetch is of --tier" --prefetch 2
-refused "ahead on ranks" "--prefetch above 1 is of one rank" $tier --memory 8M --prefetch 2 \
-    --ranks 2
+refused "ahead of nothing" "--prefetch above 1 needs --pipeline on" $tier --memory 8M --prefetch 2 \
+    --pipeline off
 refused "no profile" "--profile $W/none: cannot open" $tier --memory 8M --profile "$W/none"
 refused "other rows" "the profile has no table '[^']*' of 3001 rows" $tier --memory 8M \
     --profile "$W/p" --rows 3001

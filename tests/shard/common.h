@@ -180,7 +180,7 @@ static inline void plan_of(Case *c, int ranks) {
     c->plan.bags = &c->bags;
     c->plan.cluster.ranks = ranks;
     c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
-    c->plan.pipeline = c->prefetch != 0;
+    c->plan.pipeline = c->prefetch ? 1 + c->prefetch / 4 : 0;
     c->plan.weighted = c->weighted;
 }
 

@@ -8,19 +8,24 @@
 #include "common.h"
 #include "meter.h"
 
+/* With a batch that may have been prefetched. */
+static neo_status step_with(const Case *c, int rank, neo_shard *shard, int s, const Mine *m) {
+    float *out = malloc(4 * (size_t)(m->n * c->width + 1));
+    neo_status status =
+        neo_shard_forward(shard, &m->j, c->size[s], neo_tensor_2d(out, NEO_F32, m->n, c->width));
+    if (status == NEO_OK) {
+        EXPECT(memcmp(out, c->out[s] + m->begin * c->width, 4 * (size_t)(m->n * c->width)) == 0);
+        memcpy(out, c->dout[s] + m->begin * c->width, 4 * (size_t)(m->n * c->width));
+        status = neo_shard_backward(shard, neo_tensor_2d(out, NEO_F32, m->n, c->width), 0.05f);
+    }
+    free(out);
+    return status;
+}
 static neo_status step(const Case *c, neo_comm *comm, neo_shard *shard, int s) {
     Mine m;
     int rank = neo_comm_rank(comm);
     mine_make(&m, c, s, rank, neo_comm_size(comm));
-    float *out = malloc(4 * (size_t)(m.n * c->width + 1));
-    neo_status status =
-        neo_shard_forward(shard, &m.j, c->size[s], neo_tensor_2d(out, NEO_F32, m.n, c->width));
-    if (status == NEO_OK) {
-        EXPECT(memcmp(out, c->out[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width)) == 0);
-        memcpy(out, c->dout[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width));
-        status = neo_shard_backward(shard, neo_tensor_2d(out, NEO_F32, m.n, c->width), 0.05f);
-    }
-    free(out);
+    const neo_status status = step_with(c, rank, shard, s, &m);
     mine_free(&m);
     return status;
 }
@@ -54,9 +59,10 @@ static neo_status bad_batches(neo_comm *comm, void *user) {
     neo_shard *shard;
     TRY(make(c, comm, &shard));
     for (int s = 0; s < c->steps; s++) {
-        Mine m;
+        Mine m, good;
         char expected[200] = "";
         mine_make(&m, c, s, rank, ranks);
+        mine_make(&good, c, s, rank, ranks);
         int culprit = s % ranks;
         int64_t global = c->size[s],
                 begin = neo_leaf_begin(global, LEAVES, LEAVES * culprit / ranks);
@@ -85,6 +91,9 @@ static neo_status bad_batches(neo_comm *comm, void *user) {
         float *out = malloc(4 * (size_t)(c->width * BATCH));
         neo_status status = c->prefetch ? neo_shard_prefetch(shard, &m.j, global) : NEO_OK;
         EXPECT(status == NEO_OK);
+        if (c->plan.pipeline > 1) TRY(neo_shard_prefetch(shard, &good.j, c->size[s]));
+        if (c->plan.pipeline == 2)
+            EXPECT(neo_shard_prefetch(shard, &good.j, c->size[s]) == NEO_ERR_STATE);
         status = neo_shard_forward(shard, &m.j, global, neo_tensor_2d(out, NEO_F32, m.n, c->width));
         EXPECT(status != NEO_OK && strncmp(neo_last_error(), expected, strlen(expected)) == 0);
         if (status != NEO_OK && strncmp(neo_last_error(), expected, strlen(expected)))
@@ -92,8 +101,8 @@ static neo_status bad_batches(neo_comm *comm, void *user) {
         EXPECT(neo_shard_backward(shard, neo_tensor_2d(out, NEO_F32, m.n, c->width), 1) ==
                NEO_ERR_STATE);
         free(out);
-        mine_free(&m);
-        TRY(step(c, comm, shard, s)); /* and the good one */
+        TRY(step_with(c, rank, shard, s, &good)); /* and the good one */
+        mine_free(&m), mine_free(&good);
     }
     TRY(check_digest(comm, shard, c->digest));
     neo_shard_destroy(shard);
@@ -104,8 +113,8 @@ static void a_bad_batch_of_one_rank_stops_all_and_breaks_nothing(void) {
         Case c;
         neo_ctx *ctx;
         int ranks = 2 + i % 3;
-        begin(&c, &ctx, ranks, i, i & 1);
-        c.prefetch = i & 1;
+        begin(&c, &ctx, ranks, i, i % 4);
+        c.prefetch = i % 4 > 0;
         neo_comm_desc d = comm_desc();
         CHECK_OK(neo_comm_spawn(ranks, &d, bad_batches, &c, NULL));
         end(&c, ctx, ranks);

@@ -217,6 +217,12 @@ static neo_status check_bytes(const Case *c, neo_comm *comm, const neo_shard_sta
     return NEO_OK;
 }
 
+/* As many batches as the plan has room for, behind that of step s. */
+static neo_status prefetch(const Case *c, neo_shard *shard, const Mine *mine, int s, int *told) {
+    for (; *told < c->steps && *told <= s + c->plan.pipeline; ++*told)
+        TRY(neo_shard_prefetch(shard, &mine[*told].j, c->size[*told]));
+    return NEO_OK;
+}
 static neo_status run_rank(neo_comm *comm, void *user) {
     Case *c = user;
     int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
@@ -235,7 +241,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
                memory.workspace_bytes);
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
     int64_t allocs = neo_ctx_memory(neo_comm_ctx(comm)).alloc_count;
-    for (int s = 0; s < c->steps; s++) {
+    for (int s = 0, told = 1; s < c->steps; s++) {
         Mine *m = &mine[s];
         int64_t stride = c->width + s;
         float *out = malloc(4 * (size_t)(m->n * stride + 1)),
@@ -246,17 +252,14 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         for (int64_t i = 0; i < m->n; i++)
             memcpy(dout + i * stride, c->dout[s] + (m->begin + i) * c->width, 4 * (size_t)c->width);
         TRY(neo_shard_forward_begin(shard, &m->j, c->size[s]));
-        if (c->prefetch == 1 && s + 1 < c->steps)
-            TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        if (c->prefetch % 4 == 1) TRY(prefetch(c, shard, mine, s, &told));
         TRY(neo_shard_forward_end(shard, o));
-        if (c->prefetch == 2 && s + 1 < c->steps)
-            TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        if (c->prefetch % 4 == 2) TRY(prefetch(c, shard, mine, s, &told));
         for (int64_t i = 0; i < m->n; i++)
             EXPECT(memcmp(out + i * stride, c->out[s] + (m->begin + i) * c->width,
                           4 * (size_t)c->width) == 0);
         TRY(neo_shard_backward_begin(shard, d));
-        if (c->prefetch == 3 && s + 1 < c->steps)
-            TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        if (c->prefetch % 4 == 3) TRY(prefetch(c, shard, mine, s, &told));
         TRY(neo_shard_backward_end(shard, 0.05f));
         free(out), free(dout);
     }
@@ -335,6 +338,7 @@ static void plans_have_the_bits_of_one_rank(void) {
                     if (!selected(set, kind, w, plan) || (job && neo_comm_size(job) != ranks))
                         continue;
                     c.prefetch = (plan + w) % 4;
+                    if (c.prefetch) c.prefetch += 4 * (plan % 4);
                     c.plan.skip_empty = (int)(runs % 2);
                     c.piece_count = 0;
                     place_tables(&c, plan, ranks);
@@ -359,6 +363,7 @@ static void wires_round_alike_under_every_plan(void) {
         c.steps = 4;
         c.weighted = i % 3 == 0;
         c.prefetch = i % 4;
+        if (c.prefetch) c.prefetch += 4 * (wire % 3);
         c.plan.skip_empty = (int)(runs % 2);
         c.plan.wire_forward = (neo_wire)(i % 2 ? wire : other);
         c.plan.wire_backward = (neo_wire)(i % 2 ? other : wire);

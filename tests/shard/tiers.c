@@ -172,7 +172,7 @@ typedef struct counted {
 static int reached;
 static counted run_tier(neo_evict evict, int64_t memory, int known, int64_t (*draw)(int t),
                         int passes, int watched) {
-    const neo_tier_desc tier = {file, memory, evict, 0, 1, 0, 0};
+    const neo_tier_desc tier = {file, memory, evict, 0, 1, 0, 0, 0};
     neo_plan *plan = NULL;
     neo_bags *bags = NULL;
     counted c = {0.0, 0.0, {0}};
@@ -276,6 +276,7 @@ static void hits(void) {
 
 /* ---- ranks: what each takes is what the plan says, of memory and of its file ---- */
 static int64_t rank_memory;
+static int rank_pipeline;
 static neo_status on_rank(neo_comm *comm, void *user) {
     const neo_placement placement = *(const neo_placement *)user;
     const int rank = neo_comm_rank(comm);
@@ -284,7 +285,7 @@ static neo_status on_rank(neo_comm *comm, void *user) {
     neo_plan_desc desc = m.plan;
     neo_shard_memory memory;
     char path[3100];
-    neo_tier_desc tier_desc = {path, rank_memory, NEO_EVICT_LFU, 0, 1, 1, 0};
+    neo_tier_desc tier_desc = {path, rank_memory, NEO_EVICT_LFU, 0, 1, 1 + rank_pipeline, 0, 0};
     neo_tier *tier;
     neo_plan *plan;
     neo_shard *shard;
@@ -293,6 +294,7 @@ static neo_status on_rank(neo_comm *comm, void *user) {
     bags.tier = tier;
     desc.bags = &bags;
     desc.cluster.ranks = neo_comm_size(comm);
+    desc.pipeline = rank_pipeline;
     NEO__TRY(neo_profile_read(ctx, text_file, (neo_profile **)(uintptr_t)&desc.profile));
     NEO__TRY(placement == NEO_PLACEMENT_COUNT
                  ? neo_plan_create(ctx, &desc, &plan)
@@ -321,6 +323,7 @@ static void ranks(void) {
     count_profile(draw_zipf, 200);
     CHECK_OK(neo_profile_write(m.profile, text_file));
     for (int n = 0; n < 16; n++) {
+        rank_pipeline = n % 3 * n;
         rank_memory = n / 8 ? 1700000 + test_random() % 4000000 : 900000;
         for (int t = 0; t < 4; t++) {
             m.table[t].row_buckets = n % 4 == 2 ? 0 : 4;
@@ -353,7 +356,7 @@ static neo_status train_on_rank(neo_comm *comm, void *user) {
     neo_plan_desc desc = m.plan;
     char path[3100];
     const int64_t memory = ranks == 1 ? 1300000 : ranks == 2 ? 800000 : 600000;
-    neo_tier_desc tier_desc = {path, memory, NEO_EVICT_LRU, 0, 2, trained.depth, 0};
+    neo_tier_desc tier_desc = {path, memory, NEO_EVICT_LRU, 0, 2, trained.depth, 0, 0};
     neo_tier *tier = NULL;
     neo_plan *plan;
     neo_shard *shard;
@@ -379,12 +382,12 @@ static neo_status train_on_rank(neo_comm *comm, void *user) {
     bags.tier = tier;
     desc.bags = &bags;
     desc.cluster.ranks = ranks;
-    desc.pipeline = 1;
+    desc.pipeline = trained.depth ? trained.depth : 1;
     NEO__TRY(neo_plan_create_uniform(ctx, &desc, trained.placement, &plan));
     NEO__TRY(neo_shard_create(comm, plan, &shard));
     const neo_tensor t = neo_tensor_2d(out, NEO_F32, n, 64);
     for (int s = 0; s < STEPS; s++) {
-        const int64_t until = s + (ranks == 1 && trained.depth > 1 ? trained.depth : 1);
+        const int64_t until = s + desc.pipeline;
         NEO__TRY(neo_shard_forward_begin(shard, &j[s], BATCH));
         for (; told < STEPS && told <= until && s % 2; told++)
             NEO__TRY(neo_shard_prefetch(shard, &j[told], BATCH));
@@ -422,16 +425,18 @@ static void read_ahead_on_ranks(void) {
     for (int t = 0; t < 4; t++) m.table[t].row_buckets = 4;
     m.table[0].optim.kind = NEO_BAG_ADAGRAD;
     for (int t = 0; t < 4; t++) m.ids[t] /= 2.0; /* that are planned for */
-    for (int n = 0; n < 10; n++) {
+    static const int depths[16] = {0, 3, 3, 1, 1, 1, 1, 1, 1, 1, 3, 2, 4, 5, 6, 2};
+    for (int n = 0; n < 16; n++) {
         neo_comm_desc desc;
         memset(&desc, 0, sizeof desc);
         desc.ctx.repro_shards = 4;
         desc.ctx.threads = 1;
         desc.timeout_ms = TEST_PATIENCE_MS;
         memset(&trained, 0, sizeof trained);
-        trained.depth = n ? 1 + 2 * (n / 3 == 0) : 0;
+        trained.depth = depths[n];
         trained.placement = placements[n % 3];
-        CHECK_OK(neo_comm_spawn(n < 4 ? 1 : n < 7 ? 2 : 4, &desc, train_on_rank, NULL, NULL));
+        const int ranks = n < 4 ? 1 : n < 7 || n > 12 ? 2 : 4;
+        CHECK_OK(neo_comm_spawn(ranks, &desc, train_on_rank, NULL, NULL));
         if (n == 0) want = trained.sum;
         CHECK(trained.sum == want);
         CHECK((n > 0) == (trained.ahead > 50));
@@ -441,7 +446,7 @@ static void read_ahead_on_ranks(void) {
 
 /* Nothing is looked up, or only in one table: shares are still shares, of all that memory has. */
 static void unused(void) {
-    neo_tier_desc desc = {file, 900000, NEO_EVICT_LRU, 0, 1, 0, 0};
+    neo_tier_desc desc = {file, 900000, NEO_EVICT_LRU, 0, 1, 0, 0, 0};
     for (int n = 0; n < 4; n++) {
         neo_plan *plan = NULL;
         model_make(BATCH, 16, 4, ROWS, IDS);

@@ -66,6 +66,12 @@ typedef struct key_scores {
     float *worth[2];   /* what each adds to its score */
 } key_scores;
 
+/* Batches to come of which tables are told. */
+typedef struct told_batches {
+    const neo_batch *at[MOST_AHEAD];
+    int count;
+} told_batches;
+
 /* Ids on their way to the device, where ranks exchange them: see bring_ids in towers.h. */
 typedef struct device_ids {
     int on; /* 0: the tables take ids from the host */

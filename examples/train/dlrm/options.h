@@ -211,7 +211,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "is no graph"),
     CLI_COUNT("prefetch", prefetch, "N", "1", 1, MOST_AHEAD,
               "of --tier: batches whose rows are known ahead: those that are in the file are read, "
-              "and with 2 and more those that are in memory stay. Above 1 on one rank"),
+              "and with 2 and more those that are in memory stay"),
     CLI_TEXT("profile", profile, "FILE", NULL,
              "of --tier: how often rows are used, by which tables share memory; without it evenly. "
              "Of --hot-rows and --warm-rows: which rows are used most"),

@@ -55,7 +55,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                PLURAL(ranks));
     neo_plan_desc d = {.bags = bags,
                        .weighted = neo_schema_is_weighted(m->schema),
-                       .pipeline = m->pipeline, .distinct = o->distinct,
+                       .pipeline = m->pipeline ? (int)o->prefetch : 0, .distinct = o->distinct,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
                        .device_ids = m->there.on ? 2 : 0, /* see bring_ids */
                        .replicas = groups, .sync_every = (int32_t)o->sync_every,
@@ -162,9 +162,7 @@ static neo_status create_tier(model *m, const options *o, neo_bags_desc *bags) {
     const int one = neo_comm_size(m->comm) == 1;
     int n = snprintf(path, sizeof path, one ? "%s" : "%s.%d", o->tier, neo_comm_rank(m->comm));
     if (n < 0 || n >= (int)sizeof path) REFUSE("--tier %.100s...: the path is too long", o->tier);
-    if (o->prefetch > 1 && (!one || !m->pipeline || strcmp(o->wire_forward, "f32") ||
-                            strcmp(o->wire_backward, "f32")))
-        REFUSE("--prefetch above 1 is of one rank, with --pipeline on and wires of f32");
+    if (o->prefetch > 1 && !m->pipeline) REFUSE("--prefetch above 1 needs --pipeline on");
     neo_keys policy;
     TRY(parse_keys(o, &policy));
     if (o->keys) policy = (neo_keys){0}; /* --evict is of the keys */

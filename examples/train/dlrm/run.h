@@ -44,7 +44,7 @@ typedef struct run {
         neo_position position;
     } ahead[MOST_AHEAD]; /* batches behind `next`, or its own, from `first` on */
     int first, count;
-    neo_batch *newest; /* of these, if it has just been read: its rows are read ahead */
+    int told; /* of `next` and these: tables know them */
     int64_t step;          /* steps taken, in all runs */
     int64_t samples;       /* trained in this run, on all ranks */
     int64_t test_steps;    /* from one evaluation of --eval-every to the next; 0: none */

@@ -155,7 +155,7 @@ static neo_status forward(model *m, const neo_batch *batch) {
     int64_t n = batch->size;
     m->batch_number = -1;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n);
-    TRY(begin_tables(m, batch, NULL));
+    TRY(begin_tables(m, batch, &(told_batches){0}));
     TRY(take_rows(m, e));
     TRY(forward_bottom(m, batch, x));
     TRY(interact(m, batch, x, e));
@@ -230,11 +230,11 @@ static neo_status step_kept(model *m, float lr) {
 
 /* One batch, and the step if `last` (it is the last batch of a step). The sum of its losses, over
    all ranks, is left in m->sum[m->turn]. With a pipeline rows travel between begin and end of the
-   tables' calls while the bottom MLP and the reductions run, and the ids of the next batch travel
+   tables' calls while the bottom MLP and the reductions run, and the ids of a next batch travel
    through the whole step. In a graph tables have a lane beside that of the bottom MLP and of the
-   dense step. next: NULL after the last batch of an epoch. */
+   dense step. next: none after the last batch of an epoch. */
 enum { TABLES_LANE = 1 };
-static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next, int last,
+static neo_status train_batch(model *m, neo_batch *batch, const told_batches *next, int last,
                               float lr) {
     part parts[NEO_MAX_SUBTREES];
     TRY(bring(m, batch));
@@ -245,7 +245,7 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
 
     graph_join(m->graph);
     graph_lane(m->graph, TABLES_LANE);
-    TRY(begin_tables(m, batch, overlap ? next : NULL));
+    TRY(begin_tables(m, batch, overlap ? next : &(told_batches){0}));
     if (!overlap) TRY(take_rows(m, e));
     graph_lane(m->graph, 0);
     TRY_SPAN(m->ctx, "bottom forward", forward_bottom(m, batch, x));

@@ -170,16 +170,20 @@ static neo_status bring_ids(model *m, const neo_jagged **batch, const neo_jagged
     *next = &d->side[d->turn].batch;
     return NEO_OK;
 }
-/* Rows of the tables, or of the towers, set off to the samples. */
-static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch *next) {
+/* Rows of the tables, or of the towers, set off to the samples; with a tier several batches to come
+   are told of, else one. */
+static neo_status begin_tables(model *m, const neo_batch *batch, const told_batches *next) {
     if (m->towers) return begin_towers(m, batch);
     if (!m->tables) return NEO_OK;
-    const neo_jagged *now = &batch->sparse, *then = next ? &next->sparse : NULL;
+    const neo_jagged *now = &batch->sparse, *then = next->count ? &next->at[0]->sparse : NULL;
     TRY(split_batches(m, &now, &then));
-    if (m->hot.warm) TRY(begin_warm_rows(m, batch->global_size, next));
+    if (m->hot.warm) TRY(begin_warm_rows(m, batch->global_size, next->at[0]));
     TRY(bring_ids(m, &now, &then));
     TRY(neo_shard_forward_begin(m->tables, now, batch->global_size));
-    return then ? neo_shard_prefetch(m->tables, then, next->global_size) : NEO_OK;
+    for (int i = 0; i < next->count; i++)
+        TRY(neo_shard_prefetch(m->tables, i ? &next->at[i]->sparse : then,
+                               next->at[i]->global_size));
+    return NEO_OK;
 }
 static neo_status take_rows(model *m, neo_tensor e) {
     if (m->towers) return neo_towers_exchange_end(m->towers, e);

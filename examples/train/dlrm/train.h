@@ -15,12 +15,11 @@ typedef struct batch_under_way {
 /* Reads r->next and its position, --prefetch - 1 batches ahead: on all ranks, or on none. */
 static neo_status fetch(run *r) {
     neo_status status = NEO_OK;
-    r->newest = NULL;
+    r->told -= r->told > 0; /* what was next is the batch that trains */
     while (r->count < r->o->prefetch && status == NEO_OK) {
         const int at = (r->first + r->count) % MOST_AHEAD;
         r->ahead[at].position = neo_reader_position(r->train.reader);
         status = agree(r->me.comm, read_batch(r, r->train.reader, &r->ahead[at].batch));
-        if (status == NEO_OK) r->newest = &r->ahead[at].batch;
         r->count += status == NEO_OK;
     }
     r->position = r->ahead[r->first].position;
@@ -29,6 +28,14 @@ static neo_status fetch(run *r) {
     r->first = (r->first + 1) % MOST_AHEAD;
     r->count--;
     return NEO_OK;
+}
+/* `next` and those behind it that tables do not know. */
+static told_batches new_batches(run *r) {
+    told_batches to = {{0}, 0};
+    for (; r->told <= r->count && r->told < r->o->prefetch; r->told++)
+        to.at[to.count++] = r->told ? &r->ahead[(r->first + r->told - 1) % MOST_AHEAD].batch
+                                    : &r->next;
+    return to;
 }
 
 /* Adds the loss of a batch that is over. */
@@ -63,7 +70,8 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     r->m.turn = 1 - r->m.turn;
     TRY(graph_begin(r->m.graph));
     r->m.batch_number = r->step * r->o->micro_batches + r->m.kept;
-    TRY(train_batch(&r->m, batch, more ? r->newest : NULL, last, lr));
+    const told_batches next = more ? new_batches(r) : (told_batches){{0}, 0};
+    TRY(train_batch(&r->m, batch, &next, last, lr));
     TRY(graph_end(r->m.graph));
     TRY(score_keys(&r->m, batch));
     if (b->size) TRY(count_loss(r, bar, b));
