@@ -3419,9 +3419,6 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_scratch(int64_t dim) {
     return (rows < 5 ? 5 : rows) * dim;
 }
 
-/* A short row of zeros. */
-static NEO__UNUSED const float neo__bag_zeros[32] = {0};
-
 /* Sorted occurrences of one table, to merge per row and apply. A record is row << low_bits | low;
    low is a row of grad, or (grad_row given) an index into grad_row and grad_weight. leaf[v] is the
    first low of leaf v. Records begin and end at row boundaries. */

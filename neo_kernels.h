@@ -3695,6 +3695,30 @@ NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const fl
     return sum;
 }
 
+#if NEO__PASS == NEO__PASS_AVX2
+/* out[r] = the sum of squares of row r of n columns, a multiple of 16, as row_dot_in, of 8 rows at
+   a time: their trees share the additions. */
+NEO__KERNEL void NEO__FN(row_squares)(const float *x, int64_t n, int64_t rows, float *out) {
+    for (int64_t r = 0; r < rows; r += 8, x += 8 * n) {
+        NEO__VF sum = NEO__SET(0.0f);
+        for (int64_t c = 0; c < n; c += 16) {
+            NEO__VF v[8];
+            NEO__EACH(i, 8) {
+                NEO__VF a = NEO__LOAD(x + i * n + c), b = NEO__LOAD(x + i * n + c + 8);
+                v[i] = a * a + b * b;
+            }
+            NEO__EACH(i, 4)
+                v[i] = (NEO__VF)_mm256_permute2f128_ps((__m256)v[i], (__m256)v[i + 4], 0x20) +
+                       (NEO__VF)_mm256_permute2f128_ps((__m256)v[i], (__m256)v[i + 4], 0x31);
+            NEO__EACH(i, 2)
+                v[i] = NEO__LOW2(v[2 * i], v[2 * i + 1]) + NEO__HIGH2(v[2 * i], v[2 * i + 1]);
+            sum = sum + ((NEO__VF)_mm256_shuffle_ps((__m256)v[0], (__m256)v[1], 0x88) +
+                         (NEO__VF)_mm256_shuffle_ps((__m256)v[0], (__m256)v[1], 0xDD));
+        }
+        NEO__STORE(out + r, sum);
+    }
+}
+#endif
 NEO__KERNEL_INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n) {
     return NEO__FN(row_dot_on)(0.0f, x, y, n);
 }
@@ -4020,29 +4044,28 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *update, int64_
     }
     NEO__FN(bag_store_sums)(to, s, count);
 }
-/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The
-   second record of a short row is added without a branch, zeros in its place if there is none: they
-   change no sum, which is never -0, and where runs end is hard to predict. */
+/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). Each
+   record is added to 0 or to the sum before it, and what that gives is stored where its row's sum
+   is due: no branch depends on where a run ends, which is hard to predict. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_rows)(const neo__bag_update *update, const int64_t *first,
                                                 int64_t rows, float *to, int count) {
     const uint64_t *record = update->records, mask = ((uint64_t)1 << update->low_bits) - 1;
+    const int low_bits = update->low_bits;
     const float *grad = update->grad;
     const int64_t stride = update->grad_stride;
-    for (int64_t r = 0; r < rows; r++, to += count * NEO__W) {
-        int64_t i = first[r], end = first[r + 1];
-        const float *row = grad + (int64_t)(record[i++] & mask) * stride;
-        NEO__VF s[8];
-        NEO__EACH(c, count) s[c] = 0.0f + NEO__LOAD(row + c * NEO__W);
-        if (count * NEO__W <= 32) {
-            const uintptr_t none = (uintptr_t)neo__bag_zeros,
-                            some = (uintptr_t)0 - (uintptr_t)(i < end);
-            row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;
-            row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));
-            i++;
-            NEO__EACH(c, count) s[c] = s[c] + NEO__LOAD(row + c * NEO__W);
+    uint64_t last = record[first[0]] >> low_bits;
+    NEO__VF s[8];
+    NEO__EACH(c, count) s[c] = NEO__SET(0.0f);
+    for (int64_t i = first[0]; i < first[rows]; i++) {
+        const uint64_t same = (uint64_t)0 - (uint64_t)(record[i] >> low_bits == last);
+        const float *row = grad + (int64_t)(record[i] & mask) * stride;
+        NEO__VI keep = NEO__SETI(same);
+        to += ~same & (uint64_t)(count * NEO__W);
+        last = record[i] >> low_bits;
+        NEO__EACH(c, count) {
+            s[c] = NEO__AS_F(NEO__AS_I(s[c]) & keep) + NEO__LOAD(row + c * NEO__W);
+            NEO__STORE(to + c * NEO__W, s[c]); /* never -0 */
         }
-        NEO__FN(bag_add_records)(s, count, grad, stride, record, mask, i, end);
-        NEO__FN(bag_store_sums)(to, s, count);
     }
 }
 #define NEO__BAG_MERGE(N)                                                                          \
@@ -4151,38 +4174,44 @@ NEO__KERNEL_INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64
 
 /* The walk over the records. first[begin] ... first[end - 1] are the first records of the next
    rows, first[end] is the record behind them when all are found; records before `scanned` have been
-   looked at, of which the last was of row `last`. Weights are fetched when a row is found, `ahead`
-   rows before its turn (not records: hot rows have long runs); gradient rows before `grads` have
-   been, `ahead` records before theirs. */
+   looked at, of which the last was of row `last`. Weights of rows before `fetched` have been
+   fetched, `ahead` rows before their turn (not records: hot rows have long runs), one whenever a
+   row is stepped: many at once would wait for each other, and memory then for them. Gradient rows
+   before `grads` have been, `ahead` records before theirs. */
 enum { NEO__FN(BAG_ROOM) = 512 };
 typedef struct NEO__FN(bag_walk) {
-    int64_t scanned, begin, end, grads, ahead;
+    int64_t scanned, begin, end, fetched, grads, ahead;
     uint64_t last;
     int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
-NEO__KERNEL_INLINE void NEO__FN(bag_fetch_rows)(const neo__bag_update *update,
-                                                NEO__FN(bag_walk) * k, int64_t end, int64_t bytes) {
-    const char *w = update->store->data;
-    const float *state = update->state[0], *scale = update->store->scale;
-    for (int64_t r = k->end; r < end; r++) {
-        int64_t row = (int64_t)(update->records[k->first[r]] >> update->low_bits);
-        for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(w + row * bytes + c, 0, 2);
-        if (state) __builtin_prefetch(state + row, 0, 2);
-        if (scale) __builtin_prefetch(scale + 2 * row, 0, 2);
-    }
+/* Fetch the next row's weights, and its state. */
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_next)(const neo__bag_update *u, NEO__FN(bag_walk) * k) {
+    if (k->fetched < k->end)
+        NEO__FN(bag_fetch_state)(u, (int64_t)(u->records[k->first[k->fetched++]] >> u->low_bits));
+}
+/* The same of a row of `bytes` with at most one number of state. */
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_plain)(const neo__bag_update *update,
+                                                 NEO__FN(bag_walk) * k, int64_t bytes) {
+    if (k->fetched >= k->end) return;
+    const int64_t row = (int64_t)(update->records[k->first[k->fetched++]] >> update->low_bits);
+    const char *w = update->store->data + row * bytes;
+    for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(w + c, 0, 2);
+    if (update->state[0]) __builtin_prefetch(update->state[0] + row, 0, 2);
+    if (update->store->scale) __builtin_prefetch(update->store->scale + 2 * row, 0, 2);
 }
 /* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
 NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *update,
                                              NEO__FN(bag_walk) * walk, int64_t most) {
     const uint64_t *record = update->records;
-    if (walk->begin + walk->ahead + most >= NEO__FN(BAG_ROOM)) {
+    if (walk->begin + walk->ahead + 2 * most >= NEO__FN(BAG_ROOM)) {
         memmove(walk->first, walk->first + walk->begin,
                 (size_t)(walk->end - walk->begin + 1) * sizeof *walk->first);
         walk->end -= walk->begin;
+        walk->fetched -= walk->begin;
         walk->begin = 0;
     }
     int64_t rows = walk->end, i = walk->scanned, count = update->count,
-            want = walk->begin + walk->ahead + most;
+            want = walk->begin + walk->ahead + 2 * most;
     uint64_t last = walk->last;
     for (const int low = update->low_bits; i < count && rows < want; i++) {
         uint64_t row = record[i] >> low;
@@ -4190,17 +4219,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *update,
         rows += row != last;
         last = row;
     }
-    if (!update->state[1] && update->state_dim[0] <= 1) { /* the most common */
-        if (update->store->row_bytes == 64) NEO__FN(bag_fetch_rows)(update, walk, rows, 64);
-        else NEO__FN(bag_fetch_rows)(update, walk, rows, update->store->row_bytes);
-    } else {
-        for (int64_t r = walk->end; r < rows; r++)
-            NEO__FN(bag_fetch_state)(update, (int64_t)(record[walk->first[r]] >> update->low_bits));
-    }
     if (i == count) walk->first[rows] = count;
     walk->end = rows;
     walk->scanned = i;
     walk->last = last;
+    while (!update->keep_at && walk->fetched < NEO__MIN(rows, walk->begin + walk->ahead))
+        NEO__FN(bag_fetch_next)(update, walk);
 }
 NEO__KERNEL_FAR void NEO__FN(bag_fetch_grads)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                               int64_t end) {
@@ -4269,10 +4293,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *update, const 
         for (int64_t r = 0; r < count; r++) rate[r] = step->lr;
         return;
     }
-    for (int64_t r = 0; r < count; r++) {
-        mean[r] = NEO__FN(row_dot_in)(g + r * n, g + r * n, n);
-        s[r] = update->state[0][row[r]];
-    }
+    int64_t done = 0;
+#if NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
+    if (n % 16 == 0) NEO__FN8(row_squares)(g, n, done = count / 8 * 8, mean);
+#endif
+    for (; done < count; done++) mean[done] = NEO__FN(row_dot_in)(g + done * n, g + done * n, n);
+    for (int64_t r = 0; r < count; r++) s[r] = update->state[0][row[r]];
     for (int64_t r = 0; r < count; r += NEO__W) {
         NEO__VF x = NEO__FN(load_left)(mean + r, count - r) / (float)n;
         x = NEO__FN(load_left)(s + r, count - r) + x;
@@ -4314,9 +4340,11 @@ NEO__KERNEL_INLINE int NEO__FN(f16_round_store)(char *to, NEO__VF x, NEO__VI r) 
 }
 /* Rows of n columns, a multiple of 16: decoded, stepped and rounded in registers; those of i8 in
    two goes, as their scale comes between. */
-NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *rows, neo_dtype dtype,
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_update *update,
+                                                 NEO__FN(bag_walk) * walk, neo_dtype dtype,
                                                  const int64_t *row, int64_t count, float *g,
                                                  const float *rate, const float *word) {
+    const neo__bag_rows *rows = update->store;
     const int64_t n = rows->dim, size = dtype == NEO_I8 ? 1 : 2;
     float scales[NEO__BAG_GROUP];
     NEO__VI code[16 / NEO__W];
@@ -4332,6 +4360,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *rows, neo_
     }
     for (int64_t r = 0; r < count; r++, g += n) {
         char *to = rows->data + row[r] * n * size;
+        NEO__FN(bag_fetch_plain)(update, walk, n * size);
         const float *words = word ? word + neo__bag_number(rows, row[r]) % 4 : NULL;
         NEO__VF by = NEO__SET(rate[r]), inverse = NEO__SET(0.0f), bias = inverse;
         if (word) word += 4 * neo__bag_blocks_of(rows, row[r]);
@@ -4363,11 +4392,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *rows, neo_
     }
 }
 #define NEO__BAG_NARROW(name, dtype, word)                                                         \
-    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##name)(const neo__bag_rows *t, const int64_t *row,    \
-                                                    int64_t count, float *g, const float *rate,    \
-                                                    const float *words) {                          \
+    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##name)(                                               \
+        const neo__bag_update *u, NEO__FN(bag_walk) * walk, const int64_t *row, int64_t count,     \
+        float *g, const float *rate, const float *words) {                                         \
         (void)words;                                                                               \
-        NEO__FN(bag_narrow_rows)(t, dtype, row, count, g, rate, word);                             \
+        NEO__FN(bag_narrow_rows)(u, walk, dtype, row, count, g, rate, word);                       \
     }
 NEO__BAG_NARROW(f16, NEO_F16, NULL)
 NEO__BAG_NARROW(bf16, NEO_BF16, NULL)
@@ -4376,33 +4405,38 @@ NEO__BAG_NARROW(f16_random, NEO_F16, words)
 NEO__BAG_NARROW(bf16_random, NEO_BF16, words)
 NEO__BAG_NARROW(i8_random, NEO_I8, words)
 #undef NEO__BAG_NARROW
-NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_rows *t, const int64_t *row,
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u,
+                                                  NEO__FN(bag_walk) * k, const int64_t *row,
                                                   int64_t count, float *g, const float *rate,
                                                   const float *word) {
-    if (t->dtype == NEO_F16 && word) NEO__FN(bag_narrow_f16_random)(t, row, count, g, rate, word);
-    else if (t->dtype == NEO_F16) NEO__FN(bag_narrow_f16)(t, row, count, g, rate, word);
-    else if (t->dtype == NEO_BF16 && word)
-        NEO__FN(bag_narrow_bf16_random)(t, row, count, g, rate, word);
-    else if (t->dtype == NEO_BF16) NEO__FN(bag_narrow_bf16)(t, row, count, g, rate, word);
-    else if (word) NEO__FN(bag_narrow_i8_random)(t, row, count, g, rate, word);
-    else NEO__FN(bag_narrow_i8)(t, row, count, g, rate, word);
+    const neo_dtype dtype = u->store->dtype;
+    if (dtype == NEO_F16 && word) NEO__FN(bag_narrow_f16_random)(u, k, row, count, g, rate, word);
+    else if (dtype == NEO_F16) NEO__FN(bag_narrow_f16)(u, k, row, count, g, rate, word);
+    else if (dtype == NEO_BF16 && word)
+        NEO__FN(bag_narrow_bf16_random)(u, k, row, count, g, rate, word);
+    else if (dtype == NEO_BF16) NEO__FN(bag_narrow_bf16)(u, k, row, count, g, rate, word);
+    else if (word) NEO__FN(bag_narrow_i8_random)(u, k, row, count, g, rate, word);
+    else NEO__FN(bag_narrow_i8)(u, k, row, count, g, rate, word);
 }
 #endif
 /* Rows of f32; or narrow ones of 16, 32, ... columns. */
-NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *update, const int64_t *row,
+NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *update,
+                                                 NEO__FN(bag_walk) * walk, const int64_t *row,
                                                  int64_t count, float *g, int64_t n,
                                                  const float *word) {
     float rate[NEO__BAG_GROUP];
     NEO__FN(bag_rates)(update, row, count, g, n, rate);
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!update->weight) {
-        NEO__FN(bag_narrow_group)(update->store, row, count, g, rate, word);
+        NEO__FN(bag_narrow_group)(update, walk, row, count, g, rate, word);
         return;
     }
 #endif
     (void)word;
-    for (int64_t r = 0; r < count; r++)
+    for (int64_t r = 0; r < count; r++) {
+        NEO__FN(bag_fetch_plain)(update, walk, 4 * n);
         NEO__FN(bag_descend_in)(rate[r], g + r * n, update->weight + row[r] * n, n);
+    }
 }
 /* Rows of one column by an optimizer that steps each number alone: side by side, as one row. */
 NEO__KERNEL_FAR void NEO__FN(bag_step_ones)(const neo__bag_update *update, const int64_t *row,
@@ -4415,8 +4449,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_ones)(const neo__bag_update *update, const
     for (int i = 0; i < 3 && all[i]; i++)
         for (int64_t r = 0; r < count; r++) all[i][row[r]] = part[i][r];
 }
-NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, const int64_t *row,
-                                                  int64_t count, float *g) {
+NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update,
+                                             NEO__FN(bag_walk) * walk, const int64_t *row,
+                                             int64_t count, float *g) {
     const neo__bag_step *o = &update->step;
     int plain = (o->kind == NEO_BAG_ROWWISE_ADAGRAD || o->kind == NEO_BAG_SGD) && !o->adjusts &&
                 !(o->max_norm > 0.0f);
@@ -4424,6 +4459,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, cons
     float *word = NULL;
     if (update->dim == 1 && update->weight && !(o->max_norm > 0.0f) &&
         (o->kind == NEO_BAG_ADAGRAD || o->kind == NEO_BAG_ADAM || o->kind == NEO_BAG_FTRL)) {
+        for (int64_t r = 0; r < count; r++) NEO__FN(bag_fetch_next)(update, walk);
         NEO__FN(bag_step_ones)(update, row, count, g);
         return;
     }
@@ -4437,12 +4473,13 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, cons
     if (plain && (update->weight || update->dim % 16 == 0)) {
 #endif
         switch (NEO__W > 1 ? update->dim : 0) { /* short rows gain from a known length */
-        case 16: NEO__FN(bag_plain_group)(update, row, count, g, 16, word); return;
-        case 64: NEO__FN(bag_plain_group)(update, row, count, g, 64, word); return;
-        default: NEO__FN(bag_plain_group)(update, row, count, g, update->dim, word); return;
+        case 16: NEO__FN(bag_plain_group)(update, walk, row, count, g, 16, word); return;
+        case 64: NEO__FN(bag_plain_group)(update, walk, row, count, g, 64, word); return;
+        default: NEO__FN(bag_plain_group)(update, walk, row, count, g, update->dim, word); return;
         }
     }
     for (int64_t r = 0; r < count; r++) {
+        NEO__FN(bag_fetch_next)(update, walk);
         NEO__FN(bag_step)(update, row[r], g + r * update->dim, spare, word);
         if (word) word += 4 * neo__bag_blocks_of(update->store, row[r]);
     }
@@ -4456,7 +4493,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
     }
 }
 /* Fetch the rows of the next group from the second-level cache into the first while their gradients
-   are merged. Rows of a line are loaded in time without it, and long ones would not find room. */
+   are merged. Rows of a line are loaded in time without it, and long ones would wait for it. */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row,
                                                 int64_t count) {
     const int64_t bytes = u->store->row_bytes;
@@ -4474,11 +4511,11 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 #endif
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(update->dim);
     const int fetches =
-        !update->keep_at && update->store->row_bytes > 64 && update->store->row_bytes <= 256;
+        !update->keep_at && update->store->row_bytes > 64 && update->store->row_bytes <= 128;
     NEO__FN(bag_walk) walk;
-    walk.scanned = walk.begin = walk.end = walk.grads = 0;
+    walk.scanned = walk.begin = walk.end = walk.fetched = walk.grads = 0;
     walk.last = ~(uint64_t)0;
-    walk.ahead = update->dim <= 32 ? 64 : update->dim <= 128 ? 32 : 16;
+    walk.ahead = update->dim <= 64 ? 96 : update->dim <= 128 ? 48 : 16;
     for (;;) {
         NEO__FN(bag_walk_on)(update, &walk, most);
         const int64_t count = NEO__MIN(walk.end - walk.begin, most),
@@ -4489,7 +4526,7 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
         if (fetches) NEO__FN(bag_fetch_near)(update, row, count);
         NEO__FN(bag_merge_group)(update, &walk, count, update->scratch);
         if (update->keep_at) NEO__FN(bag_keep_group)(update, first, count, update->scratch);
-        else NEO__FN(bag_step_group)(update, row, count, update->scratch);
+        else NEO__FN(bag_step_group)(update, &walk, row, count, update->scratch);
         walk.begin += count;
     }
 }

@@ -12,6 +12,9 @@
      bags.<pass>.<ids>.<dtype>.r<rows>.d<D>
                                 GB/s, and the share of the probe's; narrow rows of 1e5 also against
                                 f32 rows (the ratio is the speed-up)
+     bags.whole.<ids>.<dtype>.r<rows>.d<D>
+                                backward again, and the share of a loop that does all it does (not
+                                of i8)
      bags.<pass>.buckets8.[f16.]l<L>.d<D>
                                 sums over 8 buckets of rows (as on any number of ranks up to 8), L
                                 uniform ids per bag, against one bucket (the ratio is the speed-up);
@@ -126,11 +129,11 @@ static void run_neo(subject *s, int backward, int n) {
     BENCH_OK(backward ? neo_bags_backward(s->bags, &j, out, 0.01f)
                       : neo_bags_forward(s->bags, &j, out));
 }
-/* Seconds of one run, over all batches in turn. */
+/* Seconds of one run, over all batches in turn. of_probe: 2 is its whole loop. */
 static double time_of(subject *s, int backward, int of_probe) {
     const double start = bench_seconds(s->ctx);
     for (int n = 0; n < BATCHES; n++) {
-        if (of_probe) probe_run(&s->probe, backward, n, s->out, 0.0f);
+        if (of_probe) probe_run(&s->probe, backward * of_probe, n, s->out, 0.0f);
         else run_neo(s, backward, n);
     }
     return (bench_seconds(s->ctx) - start) / BATCHES;
@@ -150,8 +153,8 @@ static void verify_forward(subject *s) {
     }
     free(want);
 }
-/* The last table's touched rows, by a naive loop: neo's update of them, and the probe's of f32; the
-   state of no others may change. */
+/* The last table's touched rows, by a naive loop: neo's update of them, and the probes' of f32 (the
+   whole one adds half of the squares to the state, its rate); no other row's state may change. */
 static void verify_backward(subject *s, int of_probe) {
     const int t = s->is.tables - 1;
     const probe_batch *b = &s->probe.batch[0];
@@ -164,7 +167,7 @@ static void verify_backward(subject *s, int of_probe) {
     memcpy(old, state, sizeof *old * (size_t)s->is.rows);
     for (int64_t r = 0; r < count; r++)
         BENCH_OK(neo_bags_get_rows(s->bags, t, b->row[first + r], 1, w + r * dim));
-    probe_run(&s->probe, 1, 0, s->out, of_probe ? 0.5f : 0.0f);
+    probe_run(&s->probe, of_probe ? of_probe : 1, 0, s->out, of_probe ? 0.5f : 0.0f);
     if (!of_probe) run_neo(s, 1, 0);
     for (int64_t r = 0; r < s->is.rows; r++)
         changed += memcmp(&old[r], &state[r], sizeof *old) != 0;
@@ -173,7 +176,8 @@ static void verify_backward(subject *s, int of_probe) {
         for (int32_t k = b->end[r - 1]; k < b->end[r]; k++)
             for (int64_t d = 0; d < dim; d++) g[d] += s->out[b->bag[k] * s->width + t * dim + d];
         for (int64_t d = 0; d < dim; d++) square += g[d] * g[d] / (double)dim;
-        const double rate = of_probe ? 0.5 : 0.01 / (sqrt(old[b->row[r]] + square) + 1e-8);
+        const double lr = of_probe ? 0.5 : 0.01, part = of_probe ? 0.5 : 1;
+        const double rate = of_probe == 1 ? lr : lr / (sqrt(old[b->row[r]] + part * square) + 1e-8);
         BENCH_OK(neo_bags_get_rows(s->bags, t, b->row[r], 1, row));
         for (int64_t d = 0; d < dim; d++)
             right += fabs(row[d] - (w[(r - first) * dim + d] - rate * g[d])) <=
@@ -194,37 +198,38 @@ static void measure(subject *s, subject *peer, const char *peer_name, const char
         touched += (double)s->probe.batch[n].first[s->is.tables] / BATCHES;
     verify_forward(s);
     verify_backward(s, 0);
-    if (s->is.dtype == NEO_F32) verify_backward(s, 1);
-    for (int backward = 0; backward < 2; backward++) {
+    if (s->is.dtype == NEO_F32) verify_backward(s, 2), verify_backward(s, 1);
+    for (int kind = 0; kind < (probe_is_whole(&s->probe) ? 3 : 2); kind++) {
+        const int backward = kind > 0, of = kind == 2 ? 2 : 1;
         const int both = !backward && s->is.buckets > 1; /* also the peer's probe */
         double time[ROUNDS], share[ROUNDS], ratio[ROUNDS], bare[ROUNDS], theirs, probes;
         const double bytes =
             backward ? touched * (2 * row + 8) + out + ids * 8 : ids * (row + 8) + out;
         char name[96];
-        probe_choose(&s->probe, backward, s->out);
+        probe_choose(&s->probe, kind, s->out);
         if (both) probe_choose(&peer->probe, 0, peer->out);
         for (int r = 0; r < rounds; r++) {
-            probes = time_of(s, backward, 1);
+            probes = time_of(s, backward, of);
             time[r] = time_of(s, backward, 0);
-            theirs = peer ? time_of(peer, backward, 0) + time_of(peer, backward, 0) : 0;
+            theirs = peer && of == 1 ? time_of(peer, backward, 0) + time_of(peer, backward, 0) : 0;
             if (both) bare[r] = time_of(peer, 0, 1) + time_of(peer, 0, 1);
             time[r] += time_of(s, backward, 0);
-            probes += time_of(s, backward, 1);
+            probes += time_of(s, backward, of);
             share[r] = 100 * probes / time[r];
             ratio[r] = theirs / time[r];
             if (both) bare[r] = probes / bare[r];
         }
-        snprintf(name, sizeof name, "bags.%s.%s.d%d", backward ? "backward" : "forward", what,
-                 (int)s->is.dim);
-        const probe_how how = s->probe.how[backward];
+        snprintf(name, sizeof name, "bags.%s.%s.d%d",
+                 kind == 2 ? "whole" : backward ? "backward" : "forward", what, (int)s->is.dim);
+        const probe_how how = s->probe.how[kind];
         const double t = bench_median(time, rounds) / 2, most = bench_median(share, rounds);
         bench_spread(share, rounds);
         printf("# probe: %d ahead, to level %d, packs %d\n", how.ahead, how.level, how.packs);
         if (both)
             printf("# time over that of one bucket: bare loops %.2f, neo %.2f\n",
                    bench_median(bare, rounds), 1 / bench_median(ratio, rounds));
-        bench_report(name, bytes / t / 1e9, "GB/s", most, peer ? peer_name : NULL,
-                     bench_median(ratio, rounds));
+        bench_report(name, bytes / t / 1e9, "GB/s", most,
+                     peer && of == 1 ? peer_name : NULL, bench_median(ratio, rounds));
     }
 }
 static void bench_shape(shape is, shape other, const char *peer_name, const char *what) {
