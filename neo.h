@@ -3129,6 +3129,7 @@ typedef struct neo__bf16_tile {
     const struct neo__gemm_kernels *f32; /* for those who use them, */
     void (*add)(float *y, const float *x, int64_t n);
     int rows, cols;               /* and the size of the tile */
+    int first;                    /* c counts as zeros, or is */
     int64_t blocks;
     const float *a; /* word w of row r: a[r * a_row + w * a_word] */
     int64_t a_row, a_word;
@@ -7521,10 +7522,13 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
        block is done again
      in plain C, for the scalar path, which is the reference.
 
-   C is cut into rectangles, the tasks; each keeps its part of C as f32 in its worker's scratch,
-   tile after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and
-   runs all tiles of a panel over the group. Then rows are finished: bias, activation, rounding to
-   C's dtype. With leaves the scratch holds the subtree sums that wait, each a whole rectangle.
+   C is cut into rectangles, the tasks, which keep sums as f32 in their worker's scratch, tile after
+   tile. Where all k of enough columns of B fit there packed, and near, a task packs them once, has
+   any number of rows, and keeps sums of a group of rows only; else it goes over slabs of k, and
+   keeps all. For every group, segment by segment of k, it packs A and runs the tiles, by AMX along
+   the panels: then a row of tiles of A stays in the first-level cache, past which B goes. Then rows
+   are finished: bias, activation, rounding to C's dtype. With leaves the scratch holds the subtree
+   sums that wait, each a whole rectangle.
    ------------------------------------------------------------------------ */
 enum {
     NEO__BF16_WORDS = 256,             /* of a packed row: 256 or 512 k */
@@ -7532,7 +7536,9 @@ enum {
     NEO__BF16_SIDE = 512,              /* rows and columns of a task, at most */
     NEO__BF16_GROUP = 128,             /* rows of A packed together, at most */
     NEO__BF16_C_FLOATS = 1 << 18,      /* 1 MiB */
-    NEO__BF16_B_FLOATS = 256 * 512,    /* 512 KiB */
+    NEO__BF16_B_FLOATS = 3 << 17,      /* 1536 KiB, of all k, */
+    NEO__BF16_B_COLS = 256,            /* of so many columns at least, */
+    NEO__BF16_SLAB_FLOATS = 1 << 18,   /* or 1 MiB, of a slab: beside it C is near, too */
     NEO__BF16_A_FLOATS = 128 * (256 + 16),
     NEO__BF16_SPARE_FLOATS = 128 * 256 /* what is to be transposed */
 };
@@ -7545,6 +7551,7 @@ typedef struct neo__bf16 {
     neo_ctx *ctx;
     const neo__gemm_call *call;
     int leaves;     /* 1 without a tree */
+    int alone;      /* a task's B is packed once, for all k */
     int rows, cols; /* of a tile */
     neo__gemm_grid grid;
 } neo__bf16;
@@ -7664,21 +7671,29 @@ static void neo__bf16_pack_cols(const neo__bf16 *product, float *to, int64_t wid
 NEO__INLINE int64_t neo__bf16_words(const neo__bf16 *g, int64_t count) {
     return (count + 31) / 32 * (g->ctx->bf16 ? 16 : 32);
 }
+/* Numbers of k. */
+NEO__INLINE int64_t neo__bf16_segment(const neo__bf16 *g) {
+    return (int64_t)NEO__BF16_WORDS * (g->ctx->bf16 ? 2 : 1);
+}
 static void neo__bf16_pack_b(const neo__bf16 *product, float *to, float *spare,
                              const neo__gemm_box *box) {
     const neo__gemm_call *c = product->call;
-    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(product, count);
-    for (int64_t p = box->p0; p < box->p1; p++, to += words * product->cols) {
-        const int64_t n0 = p * product->cols, cols = NEO__MIN((int64_t)product->cols, c->n - n0);
-        const uint16_t *from = neo__halves(c->b) + box->k0 * c->b_k + n0 * c->b_col;
-        if (c->b_col == 1) {
-            neo__bf16_pack_cols(product, to, product->cols, from, c->b_k, count, cols);
-            continue;
+    const int64_t most = c->b_col == 1 ? INT64_MAX / 2 : neo__bf16_segment(product);
+    for (int64_t p = box->p0; p < box->p1; p++)
+        for (int64_t k0 = box->k0; k0 < box->k1; k0 += most) {
+            const int64_t count = NEO__MIN(most, box->k1 - k0), n0 = p * product->cols;
+            const int64_t words = neo__bf16_words(product, count);
+            const int64_t cols = NEO__MIN((int64_t)product->cols, c->n - n0);
+            const uint16_t *from = neo__halves(c->b) + k0 * c->b_k + n0 * c->b_col;
+            if (c->b_col == 1)
+                neo__bf16_pack_cols(product, to, product->cols, from, c->b_k, count, cols);
+            for (int64_t j = 0; j < cols && c->b_col != 1; j++)
+                neo__bf16_pack_row(product, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
+            if (c->b_col != 1)
+                product->ctx->gemm->pack_transposed(to, product->cols, spare, NEO__BF16_LINE, words,
+                                                    cols);
+            to += words * product->cols;
         }
-        for (int64_t j = 0; j < cols; j++)
-            neo__bf16_pack_row(product, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
-        product->ctx->gemm->pack_transposed(to, product->cols, spare, NEO__BF16_LINE, words, cols);
-    }
 }
 /* The rows of tiles of A; a_row and a_word of the tile say how they lie. */
 static void neo__bf16_pack_a(const neo__bf16 *product, neo__bf16_tile *tile, float *to,
@@ -7698,40 +7713,6 @@ static void neo__bf16_pack_a(const neo__bf16 *product, neo__bf16_tile *tile, flo
     for (int64_t i = 0; i < rows && !by_cols; i++, to += NEO__BF16_LINE)
         if (i < there) neo__bf16_pack_row(product, to, from + i * call->a_row, count);
         else memset(to, 0, (size_t)words * sizeof *to);
-}
-
-/* Adds the products of a box to its tiles in c. */
-static void neo__bf16_multiply(const neo__bf16 *product, float *c, float *scratch,
-                               const neo__gemm_box *box) {
-    const neo__bf16_kernels *kern = product->ctx->bf16;
-    const int plain = product->ctx->isa == NEO_ISA_SCALAR;
-    void (*const tile)(const neo__bf16_tile *) =
-        kern ? kern->tile : plain ? neo__bf16_tile_plain : neo__bf16_tile_by_f32;
-    float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
-    const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
-    const int64_t tile_floats = (int64_t)product->rows * product->cols, panels = box->p1 - box->p0;
-    neo__gemm_box part = *box; /* a segment of k, a group of rows */
-    NEO__ZERO(neo__bf16_tile, t);
-    t.f32 = product->ctx->gemm, t.add = product->ctx->vec->add;
-    t.rows = product->rows, t.cols = product->cols;
-    for (; part.k0 < box->k1; part.k0 = part.k1) {
-        part.k1 = NEO__MIN(part.k0 + segment, box->k1);
-        const int64_t count = part.k1 - part.k0,
-                      panel = neo__bf16_words(product, count) * product->cols;
-        t.blocks = (count + 31) / 32;
-        neo__bf16_pack_b(product, b, spare, &part);
-        for (part.t0 = box->t0; part.t0 < box->t1; part.t0 = part.t1) {
-            part.t1 = NEO__MIN(part.t0 + NEO__BF16_GROUP / product->rows, box->t1);
-            neo__bf16_pack_a(product, &t, a, spare, &part);
-            for (int64_t p = 0; p < panels; p++)
-                for (int64_t i = part.t0; i < part.t1; i++) {
-                    t.a = a + (i - part.t0) * product->rows * t.a_row;
-                    t.b = b + p * panel;
-                    t.c = c + ((i - box->t0) * panels + p) * tile_floats;
-                    tile(&t);
-                }
-        }
-    }
 }
 
 /* Columns [j, j + n) of row i of a matrix of f32 or bf16, as f32. */
@@ -7796,9 +7777,70 @@ static void neo__bf16_move(const neo__bf16 *product, float *tiles, const neo__ge
     }
 }
 
+/* Adds the products of a segment to a group's tiles in c; to zeros if it is the first. */
+static void neo__bf16_group(const neo__bf16 *product, neo__bf16_tile *t, float *c, const float *a,
+                            const float *b, int64_t panel, const neo__gemm_box *part) {
+    const neo__bf16_kernels *kern = product->ctx->bf16;
+    const int plain = product->ctx->isa == NEO_ISA_SCALAR, by_rows = kern && !kern->chains;
+    void (*const tile)(const neo__bf16_tile *) =
+        kern ? kern->tile : plain ? neo__bf16_tile_plain : neo__bf16_tile_by_f32;
+    const int64_t floats = (int64_t)product->rows * product->cols;
+    const int64_t tiles = part->t1 - part->t0, panels = part->p1 - part->p0;
+    neo__fp_state fp = neo__fp_enter_flushing();
+    if (kern && kern->begin) kern->begin();
+    for (int64_t at = 0; at < tiles * panels; at++) {
+        const int64_t i = by_rows ? at / panels : at % tiles;
+        const int64_t p = by_rows ? at % panels : at / tiles;
+        t->a = a + i * product->rows * t->a_row;
+        t->b = b + p * panel;
+        t->c = c + (i * panels + p) * floats;
+        if (t->first && !by_rows) memset(t->c, 0, (size_t)floats * sizeof *c);
+        tile(t);
+    }
+    if (kern && kern->end) kern->end();
+    neo__fp_leave(fp);
+}
+/* The sums of a box in c, which without leaves become rows of C. */
+static void neo__bf16_multiply(const neo__bf16 *product, float *c, float *scratch,
+                               const neo__gemm_box *box) {
+    const neo__gemm_call *call = product->call;
+    const int64_t segment = neo__bf16_segment(product);
+    const int64_t panels = box->p1 - box->p0, cols = panels * product->cols;
+    const int64_t most = NEO__BF16_SLAB_FLOATS / (NEO__BF16_WORDS * cols) * segment;
+    float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
+    neo__gemm_box slab = *box;
+    NEO__ZERO(neo__bf16_tile, t);
+    t.f32 = product->ctx->gemm, t.add = product->ctx->vec->add;
+    t.rows = product->rows, t.cols = product->cols;
+    do {
+        if (!product->alone) slab.k1 = NEO__MIN(slab.k0 + most, box->k1);
+        const int64_t panel = neo__bf16_words(product, slab.k1 - slab.k0) * product->cols;
+        neo__bf16_pack_b(product, b, spare, &slab);
+        neo__gemm_box part = slab; /* a segment of k, a group of rows */
+        float *sums = c;
+        for (; part.t0 < box->t1; part.t0 = part.t1) {
+            part.t1 = NEO__MIN(part.t0 + NEO__BF16_GROUP / product->rows, box->t1);
+            const int64_t floats = (part.t1 - part.t0) * product->rows * cols;
+            t.first = slab.k0 == box->k0 && call->beta == 0.0f;
+            if (slab.k0 == box->k0 && !t.first) neo__bf16_move(product, sums, &part, 0);
+            else if (box->k0 == box->k1) memset(sums, 0, (size_t)floats * sizeof *sums);
+            for (part.k0 = slab.k0; part.k0 < slab.k1; part.k0 = part.k1, t.first = 0) {
+                part.k1 = NEO__MIN(part.k0 + segment, slab.k1);
+                t.blocks = (part.k1 - part.k0 + 31) / 32;
+                neo__bf16_pack_a(product, &t, a, spare, &part);
+                neo__bf16_group(product, &t, sums, a,
+                                b + neo__bf16_words(product, part.k0 - slab.k0) * product->cols,
+                                panel, &part);
+            }
+            if (product->leaves == 1 && slab.k1 == box->k1) neo__bf16_move(product, sums, &part, 1);
+            if (!product->alone) sums += floats;
+        }
+        slab.k0 = slab.k1;
+    } while (slab.k0 < box->k1);
+}
+
 static void neo__bf16_task(void *arg, int64_t index, int worker) {
     const neo__bf16 *product = (const neo__bf16 *)arg;
-    const neo__bf16_kernels *kern = product->ctx->bf16;
     neo__gemm_box box = neo__gemm_task_box(&product->grid, index);
     const int64_t step = (box.t1 - box.t0) * product->rows * (box.p1 - box.p0) * product->cols;
     float *tiles = neo__worker_floats(product->ctx, worker), *scratch = tiles + NEO__BF16_C_FLOATS;
@@ -7808,17 +7850,11 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     for (int leaf = 0; leaf < leaves; leaf++) {
         float *slot = tiles + height * step;
         if (leaves > 1) neo__leaf_rows(&product->call->leaves, leaf, &box.k0, &box.k1);
-        memset(slot, 0, (size_t)step * sizeof *slot);
-        if (product->call->beta != 0.0f) neo__bf16_move(product, slot, &box, 0);
-        neo__fp_state fp = neo__fp_enter_flushing();
-        if (kern && kern->begin) kern->begin();
         neo__bf16_multiply(product, slot, scratch, &box);
-        if (kern && kern->end) kern->end();
-        neo__fp_leave(fp);
         int merges = leaves > 1 ? neo__tree_push(&height, leaf, leaves) : 0;
         for (; merges > 0; merges--, slot -= step) product->ctx->vec->add(slot - step, slot, step);
     }
-    neo__bf16_move(product, tiles, &box, 1);
+    if (leaves > 1) neo__bf16_move(product, tiles, &box, 1);
 }
 
 /* A product and its plan: tasks as large as the scratch allows. */
@@ -7831,10 +7867,14 @@ static void neo__bf16_begin(neo__bf16 *product, neo_ctx *ctx, const neo__gemm_ca
     product->cols = kern ? kern->cols : 2 * ctx->gemm->lanes;
     product->grid.tiles = (call->m + product->rows - 1) / product->rows;
     product->grid.panels = (call->n + product->cols - 1) / product->cols;
-    int64_t rows = NEO__MIN(product->grid.tiles, (int64_t)NEO__BF16_SIDE / product->rows);
-    int64_t cols = NEO__MIN(product->grid.panels, (int64_t)NEO__BF16_SIDE / product->cols);
-    const int most =
+    const int64_t words = NEO__MAX(neo__bf16_words(product, call->k), 1);
+    int64_t rows = product->grid.tiles, side = NEO__BF16_SIDE;
+    int64_t most =
         NEO__BF16_C_FLOATS / (neo__tree_depth(product->leaves) * product->rows * product->cols);
+    product->alone = product->leaves == 1 && words * NEO__BF16_B_COLS <= NEO__BF16_B_FLOATS;
+    if (product->alone) side = NEO__MIN(side, NEO__BF16_B_FLOATS / words), most = INT64_MAX / side;
+    else rows = NEO__MIN(rows, side / product->rows);
+    int64_t cols = NEO__MIN(product->grid.panels, side / product->cols);
     neo__gemm_cut(&product->grid, call, ctx, product->rows, product->cols, most, 1, &rows, &cols);
 }
 

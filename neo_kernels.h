@@ -2486,8 +2486,8 @@ static const neo__bf16_kernels NEO__FN(bf16_kernels) = {
     6, 32, 1, NEO__FN(bf16_pack_row), NEO__FN(bf16_pack), NULL, NEO__FN(bf16_tile), NULL,
 };
 
-/* ---- AMX: tiles 0 to 3 are C, 32 x 32; 4 and 5 of A, 6 and 7 of B, each of 16 rows of 64 bytes
-   ---- */
+/* ---- AMX: tiles 0 to 3 are C, 32 x 32; 4 and 5 of A, 6 and 7 of B, each of 16 rows of 64 bytes.
+   What is read once goes by loads that leave the first-level cache to A's rows. ---- */
 NEO__KERNEL void neo__bf16_begin_amx(void) {
     struct {
         uint8_t palette, start_row, zero[14];
@@ -2505,16 +2505,24 @@ NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *tile) {
                   line = 32 * (int64_t)sizeof(float);
     const float *a = tile->a, *b = tile->b;
     float *c = tile->c;
-    __asm__ __volatile__("tileloadd (%0,%4,1), %%tmm0\n\t"
-                         "tileloadd (%1,%4,1), %%tmm1\n\t"
-                         "tileloadd (%2,%4,1), %%tmm2\n\t"
-                         "tileloadd (%3,%4,1), %%tmm3"
-                         : : "r"(c), "r"(c + 16), "r"(c + 512), "r"(c + 528), "r"(line) : "memory");
+    if (tile->first)
+        __asm__ __volatile__("tilezero %%tmm0\n\t"
+                             "tilezero %%tmm1\n\t"
+                             "tilezero %%tmm2\n\t"
+                             "tilezero %%tmm3" : : : "memory");
+    else
+        __asm__ __volatile__("tileloaddt1 (%0,%4,1), %%tmm0\n\t"
+                             "tileloaddt1 (%1,%4,1), %%tmm1\n\t"
+                             "tileloaddt1 (%2,%4,1), %%tmm2\n\t"
+                             "tileloaddt1 (%3,%4,1), %%tmm3"
+                             :
+                             : "r"(c), "r"(c + 16), "r"(c + 512), "r"(c + 528), "r"(line)
+                             : "memory");
     for (int64_t blocks = tile->blocks; blocks > 0; blocks--, a += 16, b += 512)
-        __asm__ __volatile__("tileloadd (%2,%5,1), %%tmm6\n\t"
+        __asm__ __volatile__("tileloaddt1 (%2,%5,1), %%tmm6\n\t"
                              "tileloadd (%0,%4,1), %%tmm4\n\t"
                              "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t" /* c += a b, as b, a, c */
-                             "tileloadd (%3,%5,1), %%tmm7\n\t"
+                             "tileloaddt1 (%3,%5,1), %%tmm7\n\t"
                              "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
                              "tileloadd (%1,%4,1), %%tmm5\n\t"
                              "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"

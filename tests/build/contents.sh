@@ -11,8 +11,8 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17480 0 1 15 ;;
-    neo_kernels.h) echo 4987 0 0 2 ;;
+    neo.h) echo 17520 0 1 15 ;;
+    neo_kernels.h) echo 4995 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2507 0 0 0 ;;
     neo_state.h) echo 5190 0 0 0 ;;

@@ -1,5 +1,5 @@
 /* amx_on_cpu.h: AMX's instructions where there are none: the handler of SIGILL does what the
-   processor would, by the pseudocode of Intel's manual, for the five that neo.h uses. So its
+   processor would, by the pseudocode of Intel's manual, for the seven that neo.h uses. So its
    machine code, the places it reads and the order of its tiles are tested on every x86-64 Linux.
    Not for two threads at once. */
 #ifndef NEO_AMX_ON_CPU_H
@@ -83,6 +83,10 @@ static int amx_run(const unsigned char *p, const ucontext_t *u) {
         amx_tdpbf16ps(reg, rm, other);
         return 5;
     }
+    if (p[3] == 0x49 && pp == 3 && mod == 3 && rm == 0) { /* tilezero */
+        memset(amx.tile[reg], 0, sizeof amx.tile[reg]);
+        return 5;
+    }
     if (mod == 3) return 0;
     int length = 5, base = rm | (~p[1] >> 5 & 1) << 3, scale = 0;
     int64_t index = 0, offset = 0;
@@ -114,9 +118,9 @@ static int amx_run(const unsigned char *p, const ucontext_t *u) {
         memset(amx.tile, 0, sizeof amx.tile);
         return length;
     }
-    if (p[3] != 0x4B || rm != 4 || (pp != 3 && pp != 2)) return 0;
+    if (p[3] != 0x4B || rm != 4 || pp == 0) return 0;
     for (int row = 0; row < amx_rows(reg); row++, at += stride) {
-        if (pp == 3) { /* tileloadd */
+        if (pp != 2) { /* tileloadd, tileloaddt1 */
             memset(amx.tile[reg] + 64 * row, 0, 64);
             memcpy(amx.tile[reg] + 64 * row, at, (size_t)amx_row_bytes(reg));
         } else {
