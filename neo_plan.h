@@ -108,7 +108,8 @@ typedef struct neo_piece {
    memory_bandwidth. The last four are bytes: handling one thing takes as long as moving so many,
    whatever its columns. */
 enum { NEO_ROWS_LOOKUP, NEO_ROWS_SGD, NEO_ROWS_ROWWISE, NEO_ROWS_ADAGRAD, NEO_ROWS_ADAM,
-       NEO_ROWS_LOOKUP_TABLE, NEO_ROWS_UPDATE_TABLE, NEO_ROWS_COUNT };
+       NEO_ROWS_LOOKUP_TABLE, NEO_ROWS_UPDATE_TABLE, NEO_ROWS_LOOKUP_BAG, NEO_ROWS_UPDATE_BAG,
+       NEO_ROWS_COUNT };
 typedef enum neo_layer_way {
     NEO_LAYER_FORWARD,
     NEO_LAYER_BACKWARD,
@@ -136,7 +137,9 @@ typedef struct neo_calibration {
     /* Bytes likewise of an id in a lookup, and in backward and update by an optimizer with as much
        state: with 16 and with 128 columns, where the batch had its row before, where that is in a
        cache, and where it is not. Between these along lines; zeros: as by lookup, update, sort.
-       Of a table, or a piece of one: what a call takes for it besides. */
+       Of a table, or a piece of one: what a call takes for it besides. Of a bag, with its ids and
+       its sums or their gradients: near, in a cache, and not; zeros: as an id whose row the batch
+       had before. */
     double rows[NEO_ROWS_COUNT][2][3];
     double step; /* bytes likewise of a dense parameter in its optimizer; 0: not counted */
     double step_near; /* of one that a cache has kept since the last step; 0: as step */
@@ -349,7 +352,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx (by neo_ctx_time_ns;
    one: by its CPU time): fills in memory_bandwidth, flops and calibration, and leaves the
-   rest of *cluster. Takes a few seconds and 0.4 GB. Links are not measured. Ranks that share a
+   rest of *cluster. Takes some ten seconds and 0.4 GB. Links are not measured. Ranks that share a
    machine slow each other down: let all of them call it at the same time. Ranks measure
    differently, and plans must not differ: broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
@@ -959,7 +962,8 @@ static void neo__plan_defaults(neo_plan *plan) {
                  f: share of ids that are the first of their row in the batch, c: whose row no cache
                  has (in update, of the row: f, as far as a cache does not keep what a step
                  touches, as forward has read it; of its state c, of whole lines of a cache); a
-                 piece likewise, besides
+                 piece likewise, besides; a bag cached + e (far - cached), e: as far as a cache does
+                 not keep what a step touches
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -1120,26 +1124,31 @@ static void neo__plan_span(double narrow, double wide, double scale, double *at_
     *per_col = NEO__MAX(wide - narrow, 0.0) / 112.0 * scale;
     *at_0 = narrow * scale - 16.0 * *per_col;
 }
-static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update) {
+/* away: share of what a step touches that no cache keeps. */
+static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update, double away) {
     const neo__plan_model *model = &table->plan->model;
     const neo_cluster *cluster = &table->plan->desc.cluster;
     const int state = table->state_col > 4 ? NEO_ROWS_ADAM : table->state_col ? NEO_ROWS_ADAGRAD
                       : table->state_fixed ? NEO_ROWS_ROWWISE : NEO_ROWS_SGD;
     const double *at = cluster->calibration.rows[update ? (int)state : (int)NEO_ROWS_LOOKUP][0],
-                 *of_table = cluster->calibration.rows[NEO_ROWS_LOOKUP_TABLE + update][0];
+                 *of_table = cluster->calibration.rows[NEO_ROWS_LOOKUP_TABLE + update][0],
+                 *of_bag = cluster->calibration.rows[NEO_ROWS_LOOKUP_BAG + update][0];
     const double buckets = update ? 1.0 : neo__plan_bucketed(table),
                  byte = update ? model->update : neo__plan_lookup(table);
     neo__plan_rate r = {(8.0 + (double)table->row_fixed) * byte + (update ? model->sort : 0.0),
                         (double)table->row_col * byte, 4.0 * byte, 4.0 * byte, 0.0, 0.0};
-    double mean[4];
+    double id[2], bag[2], piece[2];
     if (at[0] <= 0.0) return r;
-    for (int i = 0; i < 4; i++) {
-        const double *x = i < 2 ? at + 3 * i : of_table + 3 * (i - 2);
-        mean[i] = x[0] + table->fresh * (x[1] - x[0]) + table->cold[update] * (x[2] - x[1]);
+    for (int i = 0; i < 2; i++) {
+        const double *x = at + 3 * i, *y = of_table + 3 * i, *z = of_bag + 3 * i,
+                     fresh = table->fresh, cold = table->cold[update];
+        id[i] = x[0] + fresh * (x[1] - x[0]) + cold * (x[2] - x[1]);
+        piece[i] = y[0] + fresh * (y[1] - y[0]) + cold * (y[2] - y[1]);
+        bag[i] = z[0] > 0.0 ? z[1] + away * (z[2] - z[1]) : x[0];
     }
-    neo__plan_span(mean[0], mean[1], buckets / cluster->memory_bandwidth, &r.id, &r.id_col);
-    neo__plan_span(at[0], at[3], buckets / cluster->memory_bandwidth, &r.bag, &r.bag_col);
-    neo__plan_span(mean[2], mean[3], 1.0 / cluster->memory_bandwidth, &r.piece, &r.piece_col);
+    neo__plan_span(id[0], id[1], buckets / cluster->memory_bandwidth, &r.id, &r.id_col);
+    neo__plan_span(bag[0], bag[1], buckets / cluster->memory_bandwidth, &r.bag, &r.bag_col);
+    neo__plan_span(piece[0], piece[1], 1.0 / cluster->memory_bandwidth, &r.piece, &r.piece_col);
     return r;
 }
 /* Bytes of rows, and of pooled rows with their gradients, that a rank's step touches. */
@@ -1197,16 +1206,17 @@ static void neo__plan_rates(neo_plan *plan) {
                  flops = 3.0 * samples * (said > 0.0 ? said : 2.0 * params),
                  touched = neo__plan_touched(plan) + 12.0 * params +
                            8.0 * desc->dense_values * samples +
-                           desc->cluster.calibration.others * flops / desc->cluster.flops;
+                           desc->cluster.calibration.others * flops / desc->cluster.flops,
+                 away = neo__plan_far(&desc->cluster, touched);
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
         t->cold[0] = neo__plan_cold(batch * t->ids, neo__plan_kept(&desc->cluster, touched),
                                     t->rows, skew);
         t->cold[1] = neo__plan_cold_update(t, batch * t->ids, touched);
         t->fresh /= distinct;
-        t->rate[0] = neo__plan_rate_of(t, 0);
+        t->rate[0] = neo__plan_rate_of(t, 0, away);
         t->fresh *= distinct; /* backward has all ids */
-        t->rate[1] = neo__plan_rate_of(t, 1);
+        t->rate[1] = neo__plan_rate_of(t, 1, away);
     }
 }
 static neo_status neo__plan_curves(neo_plan *plan);
@@ -2888,6 +2898,7 @@ typedef struct neo__timeline_build {
     int32_t count, last[NEO_LANE_COUNT]; /* the last task of each lane; -1 */
     int32_t since;   /* the one after which all are, without a pipeline */
     int32_t reduced; /* the last by which a unit's gradients are summed; -1 */
+    double away;     /* share of weights that no cache keeps until they are used again */
 } neo__timeline_build;
 
 static const char *const NEO__LANE_NAMES[NEO_LANE_COUNT] = {"compute", "local", "cross"};
@@ -3015,26 +3026,37 @@ static int32_t neo__timeline_receive(neo__timeline_build *build, const char *nam
     double seconds = build->plan->part[phase][NEO_LANE_COMPUTE] / 2.0;
     return neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, seconds, x, y);
 }
-/* The units with or without pooled rows, forward or backward; x: what they wait for. */
-static int32_t neo__timeline_units(neo__timeline_build *build, int after, int backward, int32_t x) {
+/* Seconds of a unit. Layers are calibrated with weights that a cache has: others come from memory,
+   and backward their gradients, which are read and written. */
+static double neo__timeline_unit(const neo__timeline_build *build, int32_t k, int backward) {
     const neo_cluster *cluster = &build->plan->desc.cluster;
     const double samples = build->plan->model.batch / build->plan->model.ranks;
+    const neo_dense_unit *u = &build->units[k];
+    const neo_layer_way dots = backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS;
+    double seconds = u->flops * samples / cluster->flops * (backward ? 2.0 : 1.0);
+    if (u->dots[0] > 0 && cluster->calibration.layer[dots][0] > 0.0)
+        seconds = neo_layer_seconds(cluster, samples * (double)u->dots[0], u->dots[1], u->dots[0],
+                                    dots);
+    if (u->width_count > 0) seconds = 0.0;
+    for (int32_t l = 0; l + 1 < u->width_count; l++) {
+        const neo_layer_way way = !backward      ? NEO_LAYER_FORWARD
+                                  : k == 0 && !l ? NEO_LAYER_LAST
+                                                 : NEO_LAYER_BACKWARD;
+        const double bytes = way == NEO_LAYER_FORWARD ? 4.0 : way == NEO_LAYER_LAST ? 8.0 : 12.0;
+        seconds += neo_layer_seconds(cluster, samples, u->widths[l], u->widths[l + 1], way);
+        if (cluster->calibration.layer[way][0] > 0.0)
+            seconds += bytes * (double)(u->widths[l] * u->widths[l + 1]) * build->away /
+                       cluster->memory_bandwidth;
+    }
+    return seconds;
+}
+/* The units with or without pooled rows, forward or backward; x: what they wait for. */
+static int32_t neo__timeline_units(neo__timeline_build *build, int after, int backward, int32_t x) {
     for (int32_t i = 0; i < build->unit_count; i++) {
         const int32_t k = backward ? build->unit_count - 1 - i : i;
         const neo_dense_unit *u = &build->units[k];
-        double seconds = u->flops * samples / cluster->flops * (backward ? 2.0 : 1.0);
+        const double seconds = neo__timeline_unit(build, k, backward);
         if (!u->after != !after) continue;
-        const neo_layer_way dots = backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS;
-        if (u->dots[0] > 0 && cluster->calibration.layer[dots][0] > 0.0)
-            seconds = neo_layer_seconds(cluster, samples * (double)u->dots[0], u->dots[1],
-                                        u->dots[0], dots);
-        for (int32_t l = 0; l + 1 < u->width_count; l++) {
-            const neo_layer_way way = !backward        ? NEO_LAYER_FORWARD
-                                      : k == 0 && !l ? NEO_LAYER_LAST
-                                                       : NEO_LAYER_BACKWARD;
-            seconds = (l ? seconds : 0.0) +
-                      neo_layer_seconds(cluster, samples, u->widths[l], u->widths[l + 1], way);
-        }
         x = neo__timeline_add(build, backward ? "backward" : "forward", u->name, NEO_LANE_COMPUTE,
                               seconds, x, -1);
         if (backward && u->params > 0)
@@ -3132,8 +3154,8 @@ static int32_t neo__timeline_last(const neo__timeline_build *build) {
     return last;
 }
 /* Bytes that a rank's step touches: parameters with their gradients and a state, what layers take
-   with its gradients, pooled rows likewise, and rows of tables; and what others do meanwhile. */
-static double neo__timeline_touched(const neo__timeline_build *build) {
+   with its gradients, pooled rows likewise, and rows of tables; and what others do in `seconds`. */
+static double neo__timeline_touched(const neo__timeline_build *build, double seconds) {
     const neo_plan *plan = build->plan;
     const double all = plan->model.batch, samples = all / plan->model.ranks;
     double bytes = 0.0;
@@ -3144,9 +3166,16 @@ static double neo__timeline_touched(const neo__timeline_build *build) {
         for (int32_t k = 0; k < u->width_count; k++)
             bytes += 2.0 * 4.0 * samples * (double)u->widths[k];
     }
-    bytes += plan->desc.cluster.calibration.others *
-             neo__timeline_end(build, neo__timeline_last(build));
-    return bytes + neo__plan_touched(plan);
+    return bytes + plan->desc.cluster.calibration.others * seconds + neo__plan_touched(plan);
+}
+/* Weights and gradients were touched by the optimizer, or forward: a third of a step ago, in the
+   mean. */
+static double neo__timeline_away(neo__timeline_build *build) {
+    double seconds = 0.0;
+    build->away = 0.0;
+    for (int32_t k = 0; k < 2 * build->unit_count; k++)
+        seconds += neo__timeline_unit(build, k / 2, k % 2);
+    return neo__plan_far(&build->plan->desc.cluster, neo__timeline_touched(build, seconds) / 3.0);
 }
 static void neo__timeline_run(neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
@@ -3155,6 +3184,7 @@ static void neo__timeline_run(neo__timeline_build *build) {
     for (int k = 0; k < NEO_LANE_COUNT; k++) build->last[k] = -1;
     build->since = build->reduced = -1;
     build->count = 0;
+    build->away = neo__timeline_away(build);
     if (!build->pipelined) ids = neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, -1);
     ids = neo__timeline_receive(build, "ids", NEO__PLAN_IDS, ids, -1); /* pipelined: sent before */
     rows = neo__timeline_add(build, "lookup", "", NEO_LANE_COMPUTE,
@@ -3175,9 +3205,10 @@ static void neo__timeline_run(neo__timeline_build *build) {
     if (build->pipelined) neo__timeline_update(build, gradients, copies);
     double params = 0.0;
     for (int32_t i = 0; i < build->unit_count; i++) params += (double)build->units[i].params;
+    const double ended = neo__timeline_end(build, neo__timeline_last(build));
     (void)neo__timeline_add(build, "step", "", NEO_LANE_COMPUTE,
                             neo_step_seconds(&plan->desc.cluster, params,
-                                             neo__timeline_touched(build)),
+                                             neo__timeline_touched(build, ended)),
                             build->reduced, -1);
 }
 /* Seconds of a step and of its phases: what each takes after all before it. */
@@ -5184,13 +5215,14 @@ static void neo__plan_move_apply(neo__plan_search *s, const neo__plan_move *m) {
     neo__plan_group_reseat(s, m->group, m->to);
     if (m->other >= 0) neo__plan_group_reseat(s, m->other, m->from);
 }
-/* Makes the best move away from a slowest place of a phase; 0: none is better than to stay. */
+/* Makes the best move away from a slowest place of a phase, with a value up to `limit`; 0: none is
+   better than to stay. */
 static int neo__plan_search_move(neo__plan_search *search, const neo__plan_top *top, int p,
-                                 int32_t from, int64_t *work) {
+                                 int32_t from, double limit, int64_t *work) {
     neo__plan_move best, move;
     move.from = from;
     best.group = -1;
-    best.value = p == NEO__PLAN_BYTES ? 0.0 : top->value;
+    best.value = limit;
     best.phase = p == NEO__PLAN_BYTES ? 0.0 : top->most[p][0];
     for (move.group = 0; move.group < search->groups && *work > 0; move.group++) {
         if (neo__plan_group_place(search, move.group) != move.from) continue;
@@ -5242,9 +5274,9 @@ static void neo__plan_search_improve_by(neo__plan_search *search, int32_t unit, 
                     moved = neo__plan_search_move(
                         search, &top, worst,
                         neo__plan_node_rank(search, at, i ? NEO__PLAN_UPDATE : NEO__PLAN_BACKWARD),
-                        &work);
+                        top.value, &work);
             } else {
-                moved = neo__plan_search_move(search, &top, worst, at, &work);
+                moved = neo__plan_search_move(search, &top, worst, at, top.value, &work);
             }
         }
     }
@@ -5255,14 +5287,14 @@ static void neo__plan_search_improve(neo__plan_search *s, int64_t work) {
     neo__plan_search_improve_by(s, NEO__UNIT_NODE, work / 4);
 }
 /* Moves pieces away from the fullest rank while less is above the cap; 1: all ranks fit. */
-static int neo__plan_search_repair(neo__plan_search *s) {
+static int neo__plan_search_repair(neo__plan_search *search) {
     neo__plan_top top;
-    neo__plan_search_groups(s, NEO__UNIT_RANK);
+    neo__plan_search_groups(search, NEO__UNIT_RANK);
     for (int64_t work = NEO__PLAN_REPAIR_WORK; work > 0;) {
-        neo__plan_top_find(s, &top);
-        if (top.most[NEO__PLAN_BYTES][0] <= s->cap) return 1;
-        if (!neo__plan_search_move(s, &top, NEO__PLAN_BYTES, top.place[NEO__PLAN_BYTES][0], &work))
-            return 0;
+        neo__plan_top_find(search, &top);
+        if (top.most[NEO__PLAN_BYTES][0] <= search->cap) return 1;
+        const int32_t fullest = top.place[NEO__PLAN_BYTES][0];
+        if (!neo__plan_search_move(search, &top, NEO__PLAN_BYTES, fullest, 0.0, &work)) return 0;
     }
     return 0;
 }
@@ -5283,7 +5315,8 @@ static int neo__plan_search_repair(neo__plan_search *s) {
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
     NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
-    NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result; of a large model ten times that */
+    NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result; of a large model, and to level one
+                                         that is uneven, ten times that */
     NEO__PLAN_KICK_WORK = 2000,       /* to improve what a move has made worse */
     NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
     NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank; */
@@ -5299,6 +5332,8 @@ enum { NEO__ANY = -1 }; /* placement */
 static const double NEO__NO_BOUND = DBL_MAX;
 /* The most that the busiest rank's load may be over the mean before other ways are tried. */
 static const double NEO__PLAN_EVEN = 1.05;
+/* Over the step of a draft, the most that one of its levelled ranks may take. */
+static const double NEO__PLAN_LONGER = 1.02;
 /* Weight of the busiest rank's load in the value at first; see neo__plan_way. */
 static const double NEO__PLAN_LEVEL_START = 0.5;
 /* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
@@ -5827,18 +5862,90 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     neo__plan_search_lean_back(search);
     return neo__plan_search_build(search);
 }
+/* A table of the busiest place takes another option, by which most is less and the value up to
+   `limit`; 0: none. The best draft is what is at hand, and becomes what is found. */
+static int neo__plan_search_recut(neo__plan_search *search, int32_t place, double limit) {
+    double most[NEO__PLAN_LOADS], least = 0.0;
+    int32_t table = -1, option = -1;
+    neo__plan_search_keep(search, 0.0);
+    neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
+    least = most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS] * NEO__PLAN_BETTER;
+    for (int32_t t = 0; t < search->tables; t++) {
+        const neo__plan_option *now = &search->options[t].at[search->best.choice[t]];
+        const int32_t *seat = search->best.seat + search->seat_first[t];
+        int sits = now->pieces == 0;
+        for (int32_t i = 0; i < now->pieces; i++) sits |= seat[i] == place;
+        for (int32_t k = 0; sits && k < search->options[t].count; k++) {
+            if (k == search->best.choice[t] ||
+                !neo__plan_search_exchange(search, t, k, NEO__GOAL_TIME))
+                continue;
+            neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
+            const double uneven =
+                most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS];
+            if (uneven >= least || neo__plan_search_value(search, most) > limit) continue;
+            least = uneven, table = t, option = k;
+        }
+    }
+    if (table < 0) neo__plan_search_restore(search, -1);
+    else (void)neo__plan_search_exchange(search, table, option, NEO__GOAL_TIME);
+    return table >= 0;
+}
+/* Levels the best draft, which is built: while the busiest place has more than NEO__PLAN_EVEN times
+   the mean, groups leave it for others that then have less, or a table there is cut otherwise,
+   though the step become up to NEO__PLAN_LONGER times as long. It stays as it was if that does not
+   level it. */
+static neo_status neo__plan_search_even(neo__plan_search *search, int64_t budget) {
+    static const int32_t units[] = {NEO__UNIT_NODE, NEO__UNIT_RANK};
+    neo__plan_top top;
+    double limit = 0.0, enough = NEO__PLAN_EVEN * 0.999;
+    int64_t work = 10 * (int64_t)NEO__PLAN_FINAL_WORK;
+    NEO__TRY(neo__plan_search_weigh(search));
+    if (search->plan->step.balance <= NEO__PLAN_EVEN) return NEO_OK;
+    neo__plan_search_copy(search, &search->shortest, &search->best);
+    neo__plan_search_extra(search, search->weighed);
+    search->cap = budget ? (double)budget : DBL_MAX;
+    search->level = 0.0;
+    neo__plan_search_restore(search, -1);
+    for (int moved = 1; moved && work > 0;) {
+        moved = 0;
+        for (int i = 0; i < 2 && !moved; i++) {
+            neo__plan_search_groups(search, units[i]);
+            neo__plan_top_find(search, &top);
+            const double uneven =
+                top.most[NEO__PLAN_SECONDS][0] / search->target[NEO__PLAN_SECONDS];
+            if (limit <= 0.0) { /* the search counts ids of two slices of a rank twice */
+                limit = NEO__PLAN_LONGER * top.value;
+                enough *= NEO__MIN(uneven / search->plan->step.balance, 1.0);
+            }
+            if (uneven <= enough) break;
+            moved = neo__plan_search_move(search, &top, NEO__PLAN_SECONDS,
+                                          top.place[NEO__PLAN_SECONDS][0], limit, &work);
+            if (moved || units[i] == NEO__UNIT_NODE) continue;
+            moved = neo__plan_search_recut(search, top.place[NEO__PLAN_SECONDS][0], limit);
+            work -= search->seats;
+        }
+    }
+    neo__plan_search_keep(search, top.value);
+    neo__plan_search_extra(search, NULL);
+    NEO__TRY(neo__plan_search_build(search));
+    const neo_plan_step *step = &search->plan->step;
+    if (step->balance <= NEO__PLAN_EVEN && (!budget || step->most_bytes <= budget)) return NEO_OK;
+    neo__plan_search_copy(search, &search->best, &search->shortest);
+    return neo__plan_search_build(search);
+}
 /* Large models whose ranks the first way leaves uneven are searched in every way: the draft whose
    step, played, is the shortest is built, or one whose ranks are so much more even that it is not
    longer by a tenth of that. */
 static neo_status neo__plan_search_ways(neo__plan_search *search, int64_t budget) {
-    const int small = (int64_t)search->tables * search->ranks <= NEO__PLAN_MANY,
+    const int64_t size = (int64_t)search->tables * search->ranks;
+    const int small = size <= NEO__PLAN_MANY,
               ways = small ? 1 : (int)(sizeof NEO__PLAN_WAYS / sizeof *NEO__PLAN_WAYS);
     const neo_plan_step *step = &search->plan->step;
     double least = DBL_MAX;
     for (int i = 0; i < ways; i++) {
         search->way = NEO__PLAN_WAYS + i;
         NEO__TRY(neo__plan_search_attempt(search, budget));
-        if (small) return NEO_OK;
+        if (small) return size > NEO__PLAN_SMALL ? neo__plan_search_even(search, budget) : NEO_OK;
         NEO__TRY(neo__plan_predict_step(search->plan));
         const double seconds = (search->plan->desc.pipeline ? step->pipelined : step->plain) *
                                (0.9 + 0.1 * step->balance);
@@ -5849,7 +5956,7 @@ static neo_status neo__plan_search_ways(neo__plan_search *search, int64_t budget
         if (i == 0 && step->balance <= NEO__PLAN_EVEN) break;
     }
     neo__plan_search_copy(search, &search->best, &search->shortest);
-    return neo__plan_search_build(search);
+    return neo__plan_search_even(search, budget);
 }
 static int neo__plan_has_below(const neo_plan *plan) {
     int64_t i = 0;
@@ -6954,26 +7061,51 @@ static void neo__calibrate_wait(double ms) {
     const int64_t until = neo_time_ns() + (int64_t)(ms * 1e6);
     while (neo_time_ns() < until) {}
 }
+/* Milliseconds after which a cache has lost most of what it had to others on the machine. */
+static double neo__calibrate_ms(const neo_calibration *by) {
+    return by->others > 0.0 ? NEO__MIN(3e3 * by->cache / by->others, 16.0) : 0.0;
+}
+/* Sets of ids: of few rows, with nothing between two calls (NEAR); of as many rows as ids, and of
+   few, behind what leaves all in the largest cache (CACHED, BAG); of rows of each call's own, and
+   of few, behind what leaves nothing in a cache (FAR, FAR_BAG). FAR has several ids a bag, so that
+   it tells of rows. */
+typedef enum neo__calibrate_set {
+    NEO__SET_NEAR, NEO__SET_CACHED, NEO__SET_FAR, NEO__SET_BAG, NEO__SET_FAR_BAG, NEO__SET_COUNT
+} neo__calibrate_set;
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
     int64_t ids, rows, dim, pooling;
     int32_t buckets, count; /* count: alike, the ids are spread over all */
     int kept;
     neo_bag_optim_kind kind;
-    neo__calibrate_times lookup[3], update[3], keep; /* of each set of ids; keep: as update, with
-                                                        gradients that wait */
+    double ms; /* as of neo__calibrate_ms */
+    neo__calibrate_times keep; /* as update, with gradients that wait */
+    neo__calibrate_times lookup[NEO__SET_COUNT], update[NEO__SET_COUNT];
 } neo__calibrate_table;
+static int neo__calibrate_is_far(int set) {
+    return set == NEO__SET_FAR || set == NEO__SET_FAR_BAG;
+}
+/* Leaves caches as a set wants them. */
+static void neo__calibrate_before(neo_ctx *ctx, const neo__calibrate_table *table, int set,
+                                  float *memory) {
+    if (!memory || set == NEO__SET_NEAR) return;
+    if (!neo__calibrate_is_far(set)) {
+        neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
+        return;
+    }
+    (void)neo__calibrate_copy(ctx, memory, 1);
+    neo__calibrate_wait(table->ms);
+}
 static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jagged *jagged,
                                      neo_tensor out, neo__calibrate_table *table, int set,
                                      float *memory) {
-    const size_t few = NEO__CALIBRATE_NEAR, most = NEO__CALIBRATE_FAR;
-    if (memory && set == 1) neo__calibrate_others(memory, few);
-    else if (memory) (void)neo__calibrate_copy(ctx, memory, 1);
+    neo__calibrate_before(ctx, table, set, memory);
     int64_t began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_forward(bags, jagged, out));
     neo__calibrate_add(&table->lookup[set], ctx, began);
-    if (memory) neo__calibrate_others(memory, set == 1 ? few : most);
-    NEO__TRY(neo_tensor_zero(ctx, out)); /* gradients have just been made */
+    neo__calibrate_before(ctx, table, set, memory);
+    NEO__TRY(neo_tensor_zero(ctx, out)); /* gradients have been made a while ago */
+    if (memory && set != NEO__SET_NEAR) neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
     began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_backward(bags, jagged, out, 1e-3f));
     neo__calibrate_add(&table->update[set], ctx, began);
@@ -6984,15 +7116,25 @@ static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jag
     neo__calibrate_add(&table->keep, ctx, began);
     return NEO_OK;
 }
-/* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own;
-   0 and 2 behind a neo__calibrate_copy of `memory`, which empties the caches: ids, offsets and sums
-   come from memory, too; 1 behind what leaves them in the cache that is the largest. NULL: set 1
-   alone, with nothing between. */
+/* The ids of a run, scattered, and bags of them. */
+static void neo__calibrate_ids(const neo__calibrate_table *table, int set, int run,
+                               neo_jagged *batch, int64_t *id) {
+    const int64_t each = table->ids / table->count,
+                  among = set == NEO__SET_FAR      ? table->rows
+                          : set == NEO__SET_CACHED ? each
+                                                   : each / 32,
+                  pooling = table->pooling * (set == NEO__SET_FAR ? NEO__CALIBRATE_POOLING : 1);
+    batch->batch = each / pooling;
+    for (int64_t i = 0; i < table->ids; i++) id[i] = (run * table->ids + i) * 0x9E3779B1 % among;
+    for (int64_t i = 0; i <= batch->batch * table->count; i++) id[table->ids + i] = i * pooling;
+}
+/* All sets, those behind the most first, as others find what they leave. memory NULL: as many rows
+   as ids, with nothing between. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
-    const int64_t count = t->ids, each = count / t->count,
-                  among[3] = {each / 32, each, t->rows},
-                  shape[2] = {each / t->pooling, t->dim * t->count};
+    static const neo__calibrate_set order[] = {NEO__SET_FAR, NEO__SET_FAR_BAG, NEO__SET_BAG,
+                                               NEO__SET_NEAR, NEO__SET_CACHED};
+    const int64_t shape[2] = {t->ids / t->count / t->pooling, t->dim * t->count};
     NEO__ZERO(neo_table_desc, table);
     neo_table_desc tables[NEO__CALIBRATE_TABLES];
     NEO__ZERO(neo_bags_desc, desc);
@@ -7012,21 +7154,23 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
     }
     desc.tables = tables;
     desc.table_count = t->count;
-    desc.max_batch = batch.batch = shape[0];
-    desc.max_ids = count;
-    desc.max_kept_rows = t->kept ? count : 0;
+    desc.max_batch = shape[0];
+    desc.max_ids = t->ids;
+    desc.max_kept_rows = t->kept ? t->ids : 0;
     batch.feature_count = t->count;
     batch.id_dtype = NEO_I64;
-    batch.offsets = id + count;
+    batch.offsets = id + t->ids;
     batch.ids = id;
-    for (int64_t i = 0; i <= shape[0] * t->count; i++) id[count + i] = i * t->pooling;
     neo_status status = neo_bags_create(ctx, &desc, &bags);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    for (int k = memory ? 2 : 1; k >= (memory ? 0 : 1); k--)
-        for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-            for (int64_t i = 0; i < count; i++) id[i] = (run * count + i) * 0x9E3779B1 % among[k];
-            status = neo__calibrate_run(ctx, bags, &batch, out, t, k, memory);
+    for (int k = memory ? 0 : NEO__SET_COUNT - 1; k < NEO__SET_COUNT; k++) {
+        const int set = (int)order[k], less = neo__calibrate_is_far(set) ? 2 : 1;
+        for (int run = 0; run < NEO__CALIBRATE_RUNS / less && status == NEO_OK; run++) {
+            neo__calibrate_ids(t, set, run, &batch, id);
+            status = neo__calibrate_run(ctx, bags, &batch,
+                                        neo_tensor_slice(out, 0, 0, batch.batch), t, set, memory);
         }
+    }
     neo_tensor_free(ctx, &out);
     neo_bags_destroy(bags);
     return status;
@@ -7066,18 +7210,28 @@ static double neo__calibrate_row(float *memory) {
     }
     return neo__calibrate_median(&times) / (ROUTES * SAMPLES);
 }
-/* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state; a bag takes as
-   long as an id of a row that comes again. What tables take besides is what is left of a call with
-   an eighth of the ids, of row-wise state. */
+/* Bytes of an id and of a bag, from those that a call takes for an id of each set, tables apart. */
+static void neo__calibrate_curve(const double *took, double *id, double *bag) {
+    id[0] = bag[0] = NEO__MAX(took[NEO__SET_NEAR] / 2.0, 1.0);
+    bag[1] = NEO__MAX(took[NEO__SET_BAG] - id[0], bag[0]);
+    bag[2] = NEO__MAX(took[NEO__SET_FAR_BAG] - id[0], bag[1]);
+    id[1] = NEO__MAX(took[NEO__SET_CACHED] - bag[1], id[0]);
+    id[2] = NEO__MAX(took[NEO__SET_FAR] - bag[2] / (double)NEO__CALIBRATE_POOLING, id[1]);
+}
+/* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state, and of a bag, by
+   row-wise state. What tables take besides is what is left of a call with a quarter of the ids, of
+   that state. */
 static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory, int wide,
                                        neo_cluster *cluster) {
-    enum { LESS = 8, KINDS = 4, ROWWISE = 1 };
+    enum { LESS = 4, KINDS = 4, ROWWISE = 1, TABLE_SETS = 3 };
     static const neo_bag_optim_kind kind[KINDS + 1] = {
         NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD, NEO_BAG_ADAM,
         NEO_BAG_ROWWISE_ADAGRAD};
+    static const int of_table[NEO__SET_COUNT] = {0, 1, 2, 1, 2}, /* by those of these sets */
+                     table_set[TABLE_SETS] = {NEO__SET_NEAR, NEO__SET_CACHED, NEO__SET_FAR_BAG};
     const double ids = (double)NEO__CALIBRATE_IDS, all = (double)NEO__CALIBRATE_TABLES,
                  less = (double)LESS;
-    double took[2][KINDS + 1][3]; /* bytes of a call; the last kind: of fewer ids */
+    double took[2][KINDS + 1][NEO__SET_COUNT]; /* bytes of a call; the last kind: of fewer ids */
     double(*rows)[2][3] = cluster->calibration.rows;
     for (int i = 0; i <= KINDS; i++) {
         NEO__ZERO(neo__calibrate_table, table);
@@ -7087,26 +7241,32 @@ static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory,
         table.rows = NEO__CALIBRATE_FLOATS / table.dim / table.count;
         table.pooling = 1;
         table.kind = kind[i];
+        table.ms = neo__calibrate_ms(&cluster->calibration);
         NEO__TRY(neo__calibrate_bags(ctx, id, memory, &table));
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < NEO__SET_COUNT; k++) {
             took[0][i][k] = neo__calibrate_median(&table.lookup[k]) * cluster->memory_bandwidth;
             took[1][i][k] = neo__calibrate_median(&table.update[k]) * cluster->memory_bandwidth;
         }
     }
-    for (int k = 0; k < 3; k++) {
-        double looked = 0.0; /* the mean of all kinds */
-        for (int i = 0; i < KINDS; i++) looked += took[0][i][k] / (double)KINDS;
-        for (int way = 0; way < 2; way++) {
-            const double large = way ? took[1][ROWWISE][k] : looked,
-                         table = (less * took[way][KINDS][k] - large) / ((less - 1.0) * all);
-            rows[NEO_ROWS_LOOKUP_TABLE + way][wide][k] =
-                NEO__MIN(NEO__MAX(table, 1.0), large / all / 2.0);
+    for (int k = 0; k < NEO__SET_COUNT; k++) { /* lookups: the mean of all kinds */
+        double sum = 0.0;
+        for (int i = 0; i < KINDS; i++) sum += took[0][i][k];
+        took[0][ROWWISE][k] = sum / (double)KINDS;
+    }
+    for (int way = 0; way < 2; way++) {
+        double *table = rows[NEO_ROWS_LOOKUP_TABLE + way][wide];
+        for (int k = 0; k < TABLE_SETS; k++) {
+            const double large = took[way][ROWWISE][table_set[k]],
+                         one = (less * took[way][KINDS][table_set[k]] - large) /
+                               ((less - 1.0) * all);
+            table[k] = NEO__MIN(NEO__MAX(one, 1.0), large / all / 2.0);
         }
-        for (int i = -1; i < KINDS; i++) {
-            const double *table = rows[i < 0 ? NEO_ROWS_LOOKUP_TABLE : NEO_ROWS_UPDATE_TABLE][wide];
-            double *to = rows[i < 0 ? (int)NEO_ROWS_LOOKUP : (int)NEO_ROWS_SGD + i][wide];
-            const double each = ((i < 0 ? looked : took[1][i][k]) - all * table[k]) / ids;
-            to[k] = NEO__MAX(k ? each - to[0] : each / 2.0, 1.0);
+        for (int i = way ? 0 : ROWWISE; i < (way ? KINDS : ROWWISE + 1); i++) {
+            double each[NEO__SET_COUNT], other[3];
+            for (int k = 0; k < NEO__SET_COUNT; k++)
+                each[k] = (took[way][i][k] - all * table[of_table[k]]) / ids;
+            neo__calibrate_curve(each, rows[way ? (int)NEO_ROWS_SGD + i : 0][wide],
+                                 i == ROWWISE ? rows[NEO_ROWS_LOOKUP_BAG + way][wide] : other);
         }
     }
     return NEO_OK;
@@ -7120,13 +7280,13 @@ static void neo__calibrate_factors(neo_cluster *cluster, const neo__calibrate_ta
            batch = ids / (double)NEO__CALIBRATE_POOLING, row_bytes = 4.0 * (double)table->dim,
            least = 1e-3;
     double bytes = 8.0 * ids + 4.0 * batch + row_bytes * (ids + batch);
-    const double lookup = neo__calibrate_median(&table[0].lookup[1]),
+    const double lookup = neo__calibrate_median(&table[0].lookup[NEO__SET_CACHED]),
                  kept = neo__calibrate_median(&table[0].keep) -
-                        neo__calibrate_median(&table[0].update[1]);
+                        neo__calibrate_median(&table[0].update[NEO__SET_CACHED]);
     to->lookup = lookup * bandwidth / bytes;
     to->update = NEO__MAX((at[1][1] - at[0][1]) / (4.0 * (128.0 - 16.0)), 0.1);
     to->copy = 1.0;
-    to->bucketed = NEO__MAX(neo__calibrate_median(&table[1].lookup[1]) / lookup, 1.0);
+    to->bucketed = NEO__MAX(neo__calibrate_median(&table[1].lookup[NEO__SET_CACHED]) / lookup, 1.0);
     to->sort = NEO__MAX(at[0][1] - to->update * (8.0 + 4.0 * 16.0), least);
     to->id = id * bandwidth;
     to->row = NEO__MAX(row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE, least);
@@ -7311,7 +7471,8 @@ static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster
         neo__calibrate_fit(x[way], seconds[way], COUNT, cluster->calibration.layer[way]);
     return NEO_OK;
 }
-/* neo_interact of few and of many rows, narrow and wide, on `memory`. */
+/* neo_interact of few and of many rows, narrow and wide, on `memory`: from what has just been made,
+   to what no cache has. */
 static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     enum { COUNT = 12 };
     static const int64_t dims[COUNT / 4] = {16, 64, 128};
@@ -7326,9 +7487,11 @@ static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *
             tensor[k] = neo_tensor_nd(at, NEO_F32, 2, shape[k % 3]);
         neo__calibrate_times times[2];
         memset(times, 0, sizeof times);
-        for (int run = 0; run < 2 * NEO__CALIBRATE_RUNS; run++) {
-            if (run % 2)
-                neo__calibrate_others(memory + NEO__CALIBRATE_FLOATS / 2, NEO__CALIBRATE_FAR);
+        for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+            neo__calibrate_others(memory + NEO__CALIBRATE_FLOATS / 2, 2 * NEO__CALIBRATE_FLOATS);
+            neo__calibrate_wait(neo__calibrate_ms(&cluster->calibration));
+            for (int k = 0; k < 3; k++)
+                if (k / 2 == run % 2) NEO__TRY(neo_tensor_zero(ctx, tensor[k]));
             const int64_t began = neo__calibrate_now(ctx);
             NEO__TRY(run % 2 ? neo_interact_backward(ctx, 0, tensor[0], tensor[1], tensor[2],
                                                      tensor[3], tensor[4])
@@ -7469,7 +7632,6 @@ static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
 }
 static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     const neo_calibration *by = &cluster->calibration;
-    const double most_ms = 16.0;
     enum { COUNT = 8 };
     double x[2][COUNT][5], seconds[4][COUNT];
     for (int i = 0; i < COUNT; i++) {
@@ -7478,7 +7640,7 @@ static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster
         NEO__ZERO(neo__calibrate_block, block);
         block.ctx = ctx;
         block.others = memory;
-        if (by->others > 0.0) block.ms = NEO__MIN(3e3 * by->cache / by->others, most_ms);
+        block.ms = neo__calibrate_ms(by);
         block.n = n, block.length = length, block.dim = dim, block.heads = heads;
         NEO__TRY(neo__calibrate_block_run(&block));
         for (int way = 0; way < 4; way++)
@@ -7493,14 +7655,15 @@ static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster
     return NEO_OK;
 }
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
-    neo__calibrate_table table[2] = {
-        {NEO__CALIBRATE_IDS, NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1,
-         1, NEO_BAG_ROWWISE_ADAGRAD, {{{0.0}, 0}}, {{{0.0}, 0}}, {{0.0}, 0}}};
+    neo__calibrate_table table[2];
     float *memory;
     int64_t *id; /* ids, then offsets */
+    memset(table, 0, sizeof table);
+    table[0].ids = table[0].rows = NEO__CALIBRATE_IDS;
+    table[0].dim = NEO__CALIBRATE_DIM, table[0].pooling = NEO__CALIBRATE_POOLING;
+    table[0].count = table[0].kept = 1, table[0].kind = NEO_BAG_ROWWISE_ADAGRAD;
     table[1] = table[0];
-    table[1].kept = 0;
-    table[1].buckets = NEO__CALIBRATE_BUCKETS;
+    table[1].kept = 0, table[1].buckets = NEO__CALIBRATE_BUCKETS;
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
     cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);

@@ -10,7 +10,8 @@
 
 /* The curves of neo_calibration.rows. */
 static const char *const CURVES[NEO_ROWS_COUNT] = {
-    "lookup", "sgd", "rowwise", "adagrad", "adam", "lookup-table", "update-table"};
+    "lookup", "sgd", "rowwise", "adagrad", "adam", "lookup-table", "update-table", "lookup-bag",
+    "update-bag"};
 /* The numbers of neo_calibration.layer. */
 static const char *const WAYS[NEO_LAYER_COUNT] = {
     "forward", "backward", "last", "dots", "dots-backward", "attention", "attention-backward",

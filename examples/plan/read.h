@@ -32,8 +32,8 @@
      host_bandwidth 25e9              of ranks on GPUs, with rows in host memory: bytes per second
                                       between both; likewise host_row_us, us of a row besides
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
-                                      rowwise, adagrad, adam, lookup-table, update-table (plan
-                                      --calibrate prints all these)
+                                      rowwise, adagrad, adam, lookup-table, update-table,
+                                      lookup-bag, update-bag (plan --calibrate prints all these)
      layer forward 2e-11 0 1e-10 0 0  seconds of MLPs: see neo_calibration.layer; likewise backward,
                                       last; of products of rows dots, dots-backward; of attention
                                       attention, attention-backward, rest, rest-backward
