@@ -563,7 +563,13 @@ static neo_status move(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     if (status == NEO_OK) status = neo__event_wait(ctx, event);
     const char *from = (const char *)t[0].data + 4;
     if (status == NEO_OK) status = neo__device_move(ctx, NEO_DEVICE, pinned, from, bytes);
+    const int aside = neo_ctx_device(ctx) != NULL; /* beside what is queued */
+    if (status == NEO_OK) status = neo__event_mark(ctx, event);
+    if (status == NEO_OK && aside) status = neo__device_aside(ctx, event);
     if (status == NEO_OK) status = neo__device_move(ctx, NEO_DEVICE, t[1].data, pinned, bytes);
+    if (status == NEO_OK) status = neo__event_mark(ctx, event);
+    if (status == NEO_OK && aside) status = neo__device_aside(ctx, NULL);
+    if (status == NEO_OK) status = neo__event_wait(ctx, event);
     if (status == NEO_OK) status = neo_ctx_synchronize(ctx);
     neo__event_free(ctx, event);
     neo__pinned_free(ctx, pinned, bytes);
@@ -1143,6 +1149,7 @@ static void row_ranks(void) {
     X(void, event_free, (neo_device * d, void *event), (d, event), row_move)                       \
     X(neo_status, event_mark, (neo_device * d, void *event), (d, event), row_move)                 \
     X(neo_status, event_wait, (neo_device * d, void *event), (d, event), row_move)                 \
+    X(neo_status, aside, (neo_device * d, void *event), (d, event), row_move)                      \
     X(void, counts, (neo_device * d, int64_t * counter), (d, counter), row_recorded)               \
     X(void, settle, (neo_device * d), (d), row_recorded)                                           \
     RECORD(X, combine, neo__combine_call, row_ranks)                                               \
