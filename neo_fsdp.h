@@ -187,10 +187,10 @@ extern "C" {
    is on another node than their row was, a step sends between nodes
      ids, rows   as for hot rows, less; inside nodes they travel instead
      merged      2 (R - 1) M (4 dim + 1) more: L times less than hot rows
-   neo_plan_levels says by the links how many rows are worth it; dlrm --warm-rows is a program. By
-   these formulas, of 200,000 rows of 64 columns, 65,536 such bags by Zipf's law of 1.05, 4 nodes of
-   8 ranks, 7 GB/s across and 200 inside: 25.4 MB a step across, with 163 hot rows 14.1, with 8 and
-   1,145 warm ones 10.2.
+   neo_plan_levels says by the links how many rows are worth it, and what they take; dlrm --hot-rows
+   auto --warm-rows auto is a program. By these formulas, of 200,000 rows of 64 columns, 65,536 such
+   bags by Zipf's law of 1.05, 4 nodes of 8 ranks, 7 GB/s across and 200 inside: 25.4 MB a step
+   across, with 163 hot rows 14.1, with 8 and 1,145 warm ones 10.2.
 
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
    papers, times (W - 1)/W.

@@ -417,12 +417,21 @@ NEO_API void neo_profile_destroy(neo_profile *profile);
        cold   n (4 + 4 c + its bytes backward): of W parts L - 1 inside a node, W - L across
        warm   as many: of L parts L - 1 inside; 2 (R - 1) (4 c + 1) across
        hot    2 (4 c + 1): L - 1 times inside, W - L times across
-   A row is what takes least; of equals the colder. Not of replicas; nodes of unequal ranks: no row
-   is warm.
-   Errors   NEO_ERR_ARG: an argument is NULL, or there is no such table. NEO_ERR_MISMATCH: the
-            profile has none of its name and rows. */
+   A row is what takes least; of equals the colder. Nodes of unequal ranks: no row is warm.
+   most: [NEO_HEAT_COUNT] at most so many rows are hot, and warm; NULL: no limits.
+   level: [NEO_HEAT_COUNT] what all rows of each kind take; the bytes of sums by rows (the 2 (...) of
+   warm and hot ones) and those of memory are exact, the others those of ids drawn by their counts.
+   Errors   NEO_ERR_ARG: an argument is NULL, or there is no such table. NEO_ERR_UNSUPPORTED: a plan
+            of replicas. NEO_ERR_MISMATCH: the profile has none of its name and rows. */
+enum { NEO_COLD, NEO_WARM, NEO_HOT, NEO_HEAT_COUNT };
+typedef struct neo_row_level {
+    int64_t rows, bytes;          /* bytes: of weights and state of all copies */
+    double ids;                   /* of a batch */
+    double sent[NEO_LEVEL_COUNT]; /* bytes of a step, by all ranks */
+    double seconds;               /* that links take for these */
+} neo_row_level;
 NEO_API neo_status neo_plan_levels(const neo_plan *plan, int32_t table, const neo_profile *profile,
-                                   int64_t *hot, int64_t *warm);
+                                   const int64_t *most, neo_row_level *level);
 
 /* neo_plan_tier_of: where the rows of a table lie, over all ranks. Without a tier, or on every
    rank: all in memory. */
@@ -6728,38 +6737,71 @@ static neo_status neo__profile_choose(neo_profile *profile, neo__profile_table *
     neo_free(profile->ctx, key, bytes);
     return NEO_OK;
 }
-/* Bytes times seconds of a byte, of a row that so many ids of a batch name: cold, warm, hot. */
-static void neo__plan_levels(const neo__plan_table *table, double uses, double seconds[3]) {
+/* What each of `rows` rows of one kind takes that a batch names `uses` times, added to *level.
+   Returns the seconds of a row. */
+static double neo__plan_level_add(const neo__plan_table *table, int heat, double uses, int64_t rows,
+                                  neo_row_level *level) {
     const neo_plan *plan = table->plan;
     const double ranks = plan->desc.cluster.ranks, nodes = plan->nodes, local = plan->per_node,
-                 inside = plan->model.local, across = plan->model.cross,
-                 sum = 2.0 * neo__plan_reduced(1, table->dim),
+                 many = (double)rows, sum = 2.0 * neo__plan_reduced(1, table->dim),
                  named = uses * (plan->model.id_bytes + 4.0 * (double)table->dim +
                                  neo__plan_wire(plan->desc.wire_backward, table->dim));
-    seconds[0] = named * ((local - 1.0) / ranks * inside + (ranks - local) / ranks * across);
-    seconds[1] = named * ((local - 1.0) / local * inside) + sum * (nodes - 1.0) * across;
-    seconds[2] = sum * ((local - 1.0) * inside + (ranks - local) * across);
+    const double inside[] = {named * (local - 1.0) / ranks, named * (local - 1.0) / local,
+                             sum * (local - 1.0)},
+                 across[] = {named * (ranks - local) / ranks, sum * (nodes - 1.0),
+                             sum * (ranks - local)};
+    const int64_t copies[] = {1, plan->nodes, plan->desc.cluster.ranks};
+    const double seconds =
+        (inside[heat] * plan->model.local + across[heat] * plan->model.cross) / ranks;
+    level->rows += rows;
+    level->bytes += copies[heat] * (neo__plan_weight_bytes(table, rows, table->dim) +
+                                    neo__plan_piece_state(table, rows, table->dim));
+    level->ids += many * uses;
+    level->sent[NEO_LEVEL_LOCAL] += many * inside[heat];
+    level->sent[NEO_LEVEL_CROSS] += many * across[heat];
+    level->seconds += many * seconds;
+    return seconds;
+}
+/* Rows of one group: as many as may be of the kind that takes least, the rest of the next. */
+static void neo__plan_level_group(const neo__plan_table *table, double uses, int64_t rows,
+                                  int64_t *left, neo_row_level *level) {
+    const neo_plan *plan = table->plan;
+    neo_row_level one[NEO_HEAT_COUNT];
+    double takes[NEO_HEAT_COUNT];
+    memset(one, 0, sizeof one);
+    for (int i = 0; i < NEO_HEAT_COUNT; i++)
+        takes[i] = neo__plan_level_add(table, i, uses, 1, &one[i]);
+    if (plan->last_node != plan->per_node) left[NEO_WARM] = 0;
+    while (rows) {
+        int best = NEO_COLD;
+        for (int i = NEO_WARM; i < NEO_HEAT_COUNT; i++)
+            if (left[i] && takes[i] < takes[best]) best = i;
+        const int64_t n = best == NEO_COLD ? rows : NEO__MIN(rows, left[best]);
+        (void)neo__plan_level_add(table, best, uses, n, &level[best]);
+        left[best] -= best == NEO_COLD ? 0 : n;
+        rows -= n;
+    }
 }
 NEO_API neo_status neo_plan_levels(const neo_plan *plan, int32_t t, const neo_profile *profile,
-                                   int64_t *hot, int64_t *warm) {
+                                   const int64_t *most, neo_row_level *level) {
     static const char *const fn = "neo_plan_levels";
-    int64_t groups, rows, ids;
-    NEO__CHECK(plan && profile && hot && warm && t >= 0 && t < plan->bags.table_count, NEO_ERR_ARG,
+    int64_t groups, rows, ids, left[NEO_HEAT_COUNT];
+    NEO__CHECK(plan && profile && level && t >= 0 && t < plan->bags.table_count, NEO_ERR_ARG,
                "%s: an argument is NULL, or there is no table %d", fn, t);
+    NEO__CHECK(plan->desc.replicas <= 1, NEO_ERR_UNSUPPORTED,
+               "%s: the plan is of %d replicas, which have copies", fn, plan->desc.replicas);
     const neo__plan_table *table = &plan->table[t];
     const neo_row_use *use = neo_profile_uses(profile, table->desc->name, &groups, &rows, &ids);
     NEO__CHECK(use && rows == table->rows, NEO_ERR_MISMATCH,
                "%s: the profile has no table '%s' of %" PRId64 " rows", fn, table->desc->name,
                table->rows);
     const double batch = (double)plan->bags.max_batch * table->ids;
-    *hot = *warm = 0;
-    for (int64_t i = 0; i < groups; i++) {
-        double takes[3];
-        neo__plan_levels(table, (double)use[i].ids / (double)use[i].rows * (batch / (double)ids),
-                         takes);
-        if (takes[2] < takes[0] && takes[2] < takes[1]) *hot += use[i].rows;
-        else if (takes[1] < takes[0] && plan->last_node == plan->per_node) *warm += use[i].rows;
-    }
+    for (int i = 0; i < NEO_HEAT_COUNT; i++) left[i] = most ? most[i] : INT64_MAX;
+    memset(level, 0, NEO_HEAT_COUNT * sizeof *level);
+    for (int64_t i = 0; i < groups; rows -= use[i++].rows)
+        neo__plan_level_group(table, (double)use[i].ids / (double)use[i].rows *
+                                         (batch / (double)ids), use[i].rows, left, level);
+    (void)neo__plan_level_add(table, NEO_COLD, 0.0, rows, level); /* those that are not used */
     return NEO_OK;
 }
 NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n) {

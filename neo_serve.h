@@ -98,6 +98,7 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
       "towers": [0, 1, 0, 1],    where there are any, the tower of each feature
       "hot_rows": [6, 0, 2, 9],  where there are any, how many rows of each feature are a table of
                                  their own: a bag is the sum of its other rows, and of its hot ones
+      "warm_rows": [0, 40, 9, 9],    likewise of another, whose sum is added last
       "bottom": [13, 64, 16],    widths of the bottom MLP, or of the linear layer
       "top": [367, 64, 1],       of the top MLP, where there is one
       "cross": {"layers": 3, "rank": 64},     of dcnv2
@@ -485,7 +486,7 @@ typedef struct neo__model_json {
     int tower_count;
     int64_t *place; /* [features] of pooled rows, tower by tower */
     int64_t *tower_end; /* [tower_count] of places */
-    size_t hot_at; /* of the text; 0: no rows are hot */
+    size_t hot_at[2]; /* of the text; 0: no rows are hot, or warm */
     neo__widths bottom, top;
     int64_t cross_layers, cross_rank, wukong_layers, wukong_hidden; /* -1: not there */
     neo_schema *schema;                                             /* NULL: of a gpt */
@@ -607,10 +608,11 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
         return NEO_OK;
     }
     if (strcmp(key, "keys") == 0) return neo__model_keys(json, spec);
-    if (strcmp(key, "towers") == 0 || strcmp(key, "hot_rows") == 0) {
+    if (strcmp(key, "towers") == 0 || strcmp(key, "hot_rows") == 0 ||
+        strcmp(key, "warm_rows") == 0) {
         NEO__CHECK(neo__json_peek(json) == '[', NEO_ERR_UNSUPPORTED, "%s: \"%s\" does not say "
                    "which features have them: an older neo has written it", json->file, key);
-        *(key[0] == 't' ? &spec->towers_at : &spec->hot_at) = json->at; /* for known features */
+        *(key[0] == 't' ? &spec->towers_at : &spec->hot_at[key[0] == 'w']) = json->at;
         return neo__json_skip(json);
     }
     if (strcmp(key, "schema") == 0 && !spec->schema)
@@ -678,7 +680,8 @@ static neo_status neo__model_json_check(const char *file, neo__model_json *spec)
     NEO__CHECK(!spec->towers_at || spec->kind->meets == NEO__MEETS_DOTS ||
                    spec->kind->meets == NEO__MEETS_BESIDE,
                NEO_ERR_FORMAT, "%s: model \"%s\" has no \"towers\"", file, spec->name);
-    NEO__CHECK(!spec->hot_at || (tables > 0 && spec->key_rows < 0), NEO_ERR_FORMAT,
+    NEO__CHECK(!(spec->hot_at[0] || spec->hot_at[1]) || (tables > 0 && spec->key_rows < 0),
+               NEO_ERR_FORMAT,
                "%s: neither keys nor a gpt have \"hot_rows\"", file);
     if (neo__is_gpt(spec)) return neo__model_gpt_check(file, spec);
     NEO__CHECK(spec->dim >= 1 && spec->dim <= 65536, NEO_ERR_FORMAT,
@@ -889,8 +892,8 @@ typedef struct neo__weight {
     void *turned; /* as products want it: in f32 with its bias as panels, see neo_mlp; of a gpt as
                      [in][out], in bf16 as [out][in]; or NULL */
 } neo__weight;
-/* Rows of a feature that training had in a table of their own. They are in their places again, and
-   only their sums stay apart. */
+/* Rows of a feature that training had in a table of their own, hot or warm. They are in their
+   places again, and only their sums stay apart. */
 typedef struct neo__hot {
     int64_t *rows; /* [count], rising */
     int64_t count;
@@ -910,13 +913,21 @@ struct neo_model {
     neo_frozen *tables; /* [feature_count] */
     neo__lines *lines;  /* [feature_count] the rows of keys, NULL: ids are rows */
     int64_t key_step;   /* by which keys age */
-    neo__hot *hot;      /* [feature_count]; NULL: no rows are */
+    neo__hot *hot;      /* [2][feature_count] hot, then warm; NULL: no rows are */
     char **table_names; /* "bags.<feature>" */
     neo__held *held; /* [held_count] */
     int held_count;
     void *map;
     size_t map_bytes;
 };
+
+enum { NEO__HOT_KINDS = 2 };
+static const char *const neo__hot_words[] = {"hot", "warm"};
+/* Of feature t; NULL: none of its rows is. */
+static neo__hot *neo__hot_of(const neo_model *model, int kind, int64_t t) {
+    neo__hot *hot = model->hot ? model->hot + kind * model->feature_count + t : NULL;
+    return hot && hot->count ? hot : NULL;
+}
 
 /* Memory that the model keeps. held has room for it. */
 static neo_status neo__model_hold(neo_model *model, size_t bytes, void *pointer) {
@@ -999,7 +1010,7 @@ static neo_status neo__model_lists(neo_model *model) {
     neo_status status = NEO__ARENA(&model->arena, model->dense, count);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->tables, tables);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->table_names, tables);
-    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 8 * tables + 3);
+    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 11 * tables + 3);
     if (status == NEO_OK && model->json.key_rows >= 0)
         status = NEO__ARENA(&model->arena, model->lines, tables);
     size_t bytes = 0;
@@ -1026,12 +1037,15 @@ static neo_status neo__model_lists(neo_model *model) {
         model->table_names[t] = neo__model_text(model, "bags.%s",
                                                 model->json.schema->feature_names[t]);
         if (!model->table_names[t]) status = neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
-        if (status != NEO_OK || !model->hot) continue;
-        NEO__CHECK(model->hot[t].count <= table->rows, NEO_ERR_MISMATCH,
-                   "neo_model_load: hot_rows: %" PRId64 " of the %" PRId64 " rows of %s",
-                   model->hot[t].count, table->rows, model->table_names[t]);
-        model->hot[t].table = *table;
-        model->hot[t].table.rows = model->hot[t].count;
+        for (int c = 0; status == NEO_OK && c < NEO__HOT_KINDS; c++) {
+            neo__hot *hot = neo__hot_of(model, c, t);
+            if (!hot) continue;
+            NEO__CHECK(hot->count <= table->rows, NEO_ERR_MISMATCH,
+                       "neo_model_load: %s_rows: %" PRId64 " of the %" PRId64 " rows of %s",
+                       neo__hot_words[c], hot->count, table->rows, model->table_names[t]);
+            hot->table = *table;
+            hot->table.rows = hot->count;
+        }
     }
     return status;
 }
@@ -1083,22 +1097,23 @@ static neo_tensor neo__frozen_scale(const neo_frozen *table) {
 static neo_tensor neo__hot_rows(const neo__hot *hot) {
     return neo_tensor_1d(hot->rows, NEO_I64, hot->count);
 }
-static neo_status neo__hot_check(const neo_model *model, int32_t t) {
-    const neo__hot *hot = &model->hot[t];
+static neo_status neo__hot_check(const neo_model *model, int kind, int32_t t) {
+    const neo__hot *hot = neo__hot_of(model, kind, t);
     for (int64_t i = 0; i < hot->count; i++)
         NEO__CHECK(hot->rows[i] >= (i ? hot->rows[i - 1] + 1 : 0) &&
                        hot->rows[i] < model->tables[t].rows,
-                   NEO_ERR_FORMAT, "neo_model_load: %s.hot.rows: place %" PRId64 ": %" PRId64
-                   " is not in [0, %" PRId64 "), or they do not rise", model->table_names[t], i,
-                   hot->rows[i], model->tables[t].rows);
+                   NEO_ERR_FORMAT, "neo_model_load: %s.%s.rows: place %" PRId64 ": %" PRId64
+                   " is not in [0, %" PRId64 "), or they do not rise", model->table_names[t],
+                   neo__hot_words[kind], i, hot->rows[i], model->tables[t].rows);
     return NEO_OK;
 }
-/* The hot rows of table t to their places. */
-static neo_status neo__hot_return(neo_model *model, int32_t t) {
+/* The hot rows of table t, or the warm ones, to their places. */
+static neo_status neo__hot_return(neo_model *model, int kind, int32_t t) {
     const neo_frozen *table = &model->tables[t];
-    const neo__hot *hot = &model->hot[t];
+    const neo__hot *hot = neo__hot_of(model, kind, t);
+    if (!hot) return NEO_OK;
     const size_t row = neo_frozen_row_bytes(table->bits, table->dim);
-    NEO__TRY(neo__hot_check(model, t));
+    NEO__TRY(neo__hot_check(model, kind, t));
     for (int64_t i = 0; i < hot->count; i++) {
         memcpy((char *)(uintptr_t)table->codes + (size_t)hot->rows[i] * row,
                (const char *)hot->table.codes + (size_t)i * row, row);
@@ -1121,6 +1136,17 @@ static neo_status neo__table_add(neo_state *state, const char *of, const char *p
     if (!table->scale) return NEO_OK;
     return neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_scale(table));
 }
+/* "bags.C1.hot.rows", "warm.C1.warm.rows": warm rows were tables of another neo_shard. */
+static neo_status neo__hot_add(const neo_model *model, neo_state *state, int kind, int32_t t) {
+    const neo__hot *hot = neo__hot_of(model, kind, t);
+    char of[1024], name[1280];
+    if (!hot) return NEO_OK;
+    snprintf(of, sizeof of, "%.*s%.*s.%s", kind ? 4 : 0, neo__hot_words[kind], kind ? 151 : 155,
+             model->table_names[t] + (kind ? 4 : 0), neo__hot_words[kind]);
+    snprintf(name, sizeof name, "%s.rows", of);
+    NEO__TRY(neo__table_add(state, of, "", &hot->table));
+    return neo_state_add(state, NEO_STATE_WEIGHT, name, neo__hot_rows(hot));
+}
 static neo_status neo__model_add(neo_model *model, neo_state *state) {
     char name[1280];
     neo_status status = NEO_OK;
@@ -1129,13 +1155,10 @@ static neo_status neo__model_add(neo_model *model, neo_state *state) {
         status = neo_state_add(state, NEO_STATE_WEIGHT, model->dense[i].name, model->dense[i].t);
     for (int32_t t = 0; status == NEO_OK && t < model->feature_count; t++) {
         const neo_frozen *table = &model->tables[t];
-        const neo__hot *hot = model->hot && model->hot[t].count ? &model->hot[t] : NULL;
-        status = neo__table_add(state, model->table_names[t], hot ? ".cold" : "", table);
-        snprintf(name, sizeof name, "%.155s.hot.rows", model->table_names[t]);
-        if (status == NEO_OK && hot)
-            status = neo__table_add(state, model->table_names[t], ".hot", &hot->table);
-        if (status == NEO_OK && hot)
-            status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo__hot_rows(hot));
+        const int whole = !neo__hot_of(model, 0, t) && !neo__hot_of(model, 1, t);
+        status = neo__table_add(state, model->table_names[t], whole ? "" : ".cold", table);
+        for (int c = 0; status == NEO_OK && c < NEO__HOT_KINDS; c++)
+            status = neo__hot_add(model, state, c, t);
         for (int used = 0; status == NEO_OK && model->lines && used < 2; used++) {
             const neo__lines *lines = &model->lines[t];
             snprintf(name, sizeof name, "%s.%s", model->table_names[t], used ? "used" : "keys");
@@ -1192,10 +1215,12 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
         NEO__TRY(neo__model_table(model, &model->tables[t], trained));
         if (trained >= NEO_ROWS_I4) model->tables[t].row_buckets = 1;
         if (model->lines) NEO__TRY(neo__model_hold_lines(model, t));
-        if (!model->hot || !model->hot[t].count) continue;
-        NEO__TRY(neo__model_table(model, &model->hot[t].table, trained));
-        NEO__TRY(neo__model_hold(model, (size_t)model->hot[t].count * sizeof(int64_t),
-                                 &model->hot[t].rows));
+        for (int c = 0; c < NEO__HOT_KINDS; c++) {
+            neo__hot *hot = neo__hot_of(model, c, t);
+            if (!hot) continue;
+            NEO__TRY(neo__model_table(model, &hot->table, trained));
+            NEO__TRY(neo__model_hold(model, (size_t)hot->count * sizeof(int64_t), &hot->rows));
+        }
     }
     NEO__TRY(neo_state_create(model->ctx, &state));
     neo_status status = neo__model_add(model, state);
@@ -1203,8 +1228,8 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
     neo_state_destroy(state);
     for (int32_t t = 0; status == NEO_OK && model->lines && t < model->feature_count; t++)
         neo__lines_fresh(&model->lines[t]);
-    for (int32_t t = 0; status == NEO_OK && model->hot && t < model->feature_count; t++)
-        status = neo__hot_return(model, t);
+    for (int32_t t = 0; status == NEO_OK && t < NEO__HOT_KINDS * model->feature_count; t++)
+        status = neo__hot_return(model, t / model->feature_count, t % model->feature_count);
     for (int32_t t = 0; status == NEO_OK && desc->rows && t < model->feature_count; t++)
         if (desc->rows != trained) status = neo__model_narrow(model, t, desc->rows);
     return status;
@@ -1233,12 +1258,14 @@ static neo_status neo__model_counts(neo__json *json, int32_t features, int64_t *
     }
     return NEO_OK;
 }
-static neo_status neo__model_hot(neo_model *model, neo__json *json) {
+static neo_status neo__model_hot(neo_model *model, int kind, neo__json *json) {
+    const int32_t features = model->feature_count;
     int64_t *counts;
-    NEO__TRY(NEO__ARENA(&model->arena, counts, model->feature_count + 1));
-    NEO__TRY(NEO__ARENA(&model->arena, model->hot, model->feature_count + 1));
-    NEO__TRY(neo__model_counts(json, model->feature_count, counts));
-    for (int32_t t = 0; t < model->feature_count; t++) model->hot[t].count = counts[t];
+    NEO__TRY(NEO__ARENA(&model->arena, counts, features + 1));
+    if (!model->hot)
+        NEO__TRY(NEO__ARENA(&model->arena, model->hot, NEO__HOT_KINDS * features + 1));
+    NEO__TRY(neo__model_counts(json, features, counts));
+    for (int32_t t = 0; t < features; t++) model->hot[kind * features + t].count = counts[t];
     return NEO_OK;
 }
 /* Which tower each feature is in becomes where its pooled rows go. */
@@ -1272,8 +1299,10 @@ static neo_status neo__model_describe(neo_model *model, const char *file, const 
     model->feature_count = neo_schema_feature_count(model->json.schema);
     neo__json json = {parsed, bytes, model->json.towers_at, file, 0, 0};
     if (json.at) NEO__TRY(neo__model_towers(model, &json));
-    json.at = model->json.hot_at;
-    if (json.at) NEO__TRY(neo__model_hot(model, &json));
+    for (int c = 0; c < NEO__HOT_KINDS; c++) {
+        json.at = model->json.hot_at[c];
+        if (json.at) NEO__TRY(neo__model_hot(model, c, &json));
+    }
     model->json.schema->header = 0; /* lines come with all columns in order */
     return NEO_OK;
 }
@@ -1394,10 +1423,14 @@ static neo_status neo__model_take_all(neo_model *model, neo_safetensors *file) {
             NEO__TRY(neo__model_take(model, file, model->table_names[t], ".scale",
                                      neo__frozen_scale(table), &table->scale));
         if (model->lines) NEO__TRY(neo__model_take_lines(model, file, t));
-        if (!model->hot || !model->hot[t].count) continue;
-        NEO__TRY(neo__model_take(model, file, model->table_names[t], ".hot.rows",
-                                 neo__hot_rows(&model->hot[t]), &model->hot[t].rows));
-        NEO__TRY(neo__hot_check(model, t));
+        for (int c = 0; c < NEO__HOT_KINDS; c++) {
+            neo__hot *hot = neo__hot_of(model, c, t);
+            if (!hot) continue;
+            NEO__TRY(neo__model_take(model, file, model->table_names[t],
+                                     c ? ".warm.rows" : ".hot.rows", neo__hot_rows(hot),
+                                     &hot->rows));
+            NEO__TRY(neo__hot_check(model, c, t));
+        }
     }
     return NEO_OK;
 }
@@ -1616,8 +1649,10 @@ static neo_status neo__model_list_all(const neo_model *model, neo__model_list *l
             NEO__TRY(neo__model_list_part(list, name, ".used", used));
             NEO__TRY(neo__model_list_part(list, name, ".tags", tags));
         }
-        if (model->hot && model->hot[t].count)
-            NEO__TRY(neo__model_list_part(list, name, ".hot.rows", neo__hot_rows(&model->hot[t])));
+        for (int c = 0; c < NEO__HOT_KINDS; c++)
+            if (neo__hot_of(model, c, t))
+                NEO__TRY(neo__model_list_part(list, name, c ? ".warm.rows" : ".hot.rows",
+                                              neo__hot_rows(neo__hot_of(model, c, t))));
     }
     if (model->lines)
         neo__model_list_add(list, "bags.key_step",
@@ -1681,7 +1716,7 @@ struct neo_scratch {
     float *turned_weights;
     float *x, *e, *z, *crossed, *wide, *logit, *towered;
     int64_t *key_rows;    /* [max_ids] where ids are keys: their rows, -1: none; where rows are
-                             hot: the other ids of a bag, then the hot ones */
+                             hot: the other ids of a bag, then the hot ones, the warm ones */
     float *hot_weights;   /* [max_ids] of those */
     float *key_sums;      /* [threads][1 + NEO__PART_DEPTH][columns of a table]: a row, sums */
     float *of_task, *one; /* of linear models of several labels: e and y of one */
@@ -2236,8 +2271,26 @@ static void neo__key_initial(const neo_model *model, int64_t t, uint64_t key, fl
                                            : 0.0f, scale, bias);
     }
 }
-/* Bag [k, end) of keys of table t, some of which have no row: each bucket's sum in order of
-   position, then the buckets' by the tree. A key is in its set's bucket. */
+/* The place of a row among the hot or warm ones; -1: it is none. */
+static int64_t neo__hot_place(const neo__hot *hot, int64_t id) {
+    int64_t low = 0, high = hot ? hot->count : 0;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (hot->rows[middle] < id) low = middle + 1;
+        else high = middle;
+    }
+    return hot && low < hot->count && hot->rows[low] == id ? low : -1;
+}
+/* A key is in its set's bucket, a warm row in that of its place among them. */
+static int64_t neo__apart_bucket(const neo_model *model, int64_t t, int64_t id) {
+    const neo_frozen *table = &model->tables[t];
+    const neo__hot *warm = neo__hot_of(model, 1, t);
+    const int64_t rows = warm ? warm->count : table->rows;
+    return neo__bucket_of(rows, NEO__MAX(table->row_buckets, 1),
+                          warm ? neo__hot_place(warm, id) : neo__lines_first((uint64_t)id, rows));
+}
+/* Bag [k, end) of keys of table t, some of which have no row, or of warm rows: each bucket's sum in
+   order of position, then the buckets' by the tree. */
 static void neo__key_pool(const neo__look *look, int64_t t, int64_t k, int64_t end, int worker,
                           float *out) {
     const neo_scratch *scratch = look->scratch;
@@ -2248,8 +2301,7 @@ static void neo__key_pool(const neo__look *look, int64_t t, int64_t k, int64_t e
     for (int depth = 0;;) {
         int64_t next = INT64_MAX;
         for (k = begin; k < end; k++) {
-            const int64_t its = neo__bucket_of(
-                table->rows, buckets, neo__lines_first((uint64_t)look->ids[k], table->rows));
+            const int64_t its = neo__apart_bucket(scratch->model, t, look->ids[k]);
             if (its > bucket) next = NEO__MIN(next, its);
         }
         depth = neo__parts_join(number, depth, next, sums, dim, dim);
@@ -2260,8 +2312,7 @@ static void neo__key_pool(const neo__look *look, int64_t t, int64_t k, int64_t e
         for (k = begin; k < end; k++) {
             const uint64_t key = (uint64_t)look->ids[k];
             const int64_t at = scratch->key_rows[k], ends[2] = {0, 1};
-            if (neo__bucket_of(table->rows, buckets, neo__lines_first(key, table->rows)) != bucket)
-                continue;
+            if (neo__apart_bucket(scratch->model, t, look->ids[k]) != bucket) continue;
             if (at < 0) neo__key_initial(scratch->model, t, key, row);
             else neo__frozen_look(scratch->ctx, table, ends, 1, &at, NULL, row, dim);
             const float w = look->weights ? look->weights[k] : 1.0f;
@@ -2273,40 +2324,44 @@ static void neo__key_pool(const neo__look *look, int64_t t, int64_t k, int64_t e
         out[c] = table->mean && end - begin > 1 ? sum / (float)(end - begin) : sum;
     }
 }
-static int neo__is_hot(const neo__hot *hot, int64_t id) {
-    int64_t low = 0, high = hot->count;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (hot->rows[middle] < id) low = middle + 1;
-        else high = middle;
-    }
-    return low < hot->count && hot->rows[low] == id;
+/* 0: neither hot nor warm, 1: hot, 2: warm. */
+static int neo__hot_kind(const neo_model *model, int64_t t, int64_t id) {
+    if (neo__hot_place(neo__hot_of(model, 0, t), id) >= 0) return 1;
+    return neo__hot_place(neo__hot_of(model, 1, t), id) >= 0 ? 2 : 0;
 }
-/* Bag [begin, end) of table t, whose rows are summed in out: with hot ones among several, the sum
-   of the others and that of the hot ones. As in training a sum of none is added, too. */
+/* Bag [begin, end) of table t, whose rows are summed in out: with hot or warm ones among several,
+   the sum of the others, that of the hot ones, that of the warm ones. As in training a sum of none
+   is added, too. */
 static void neo__hot_pool(const neo__look *look, int64_t t, int64_t begin, int64_t end, int worker,
                           float *out) {
     const neo_scratch *scratch = look->scratch;
-    const neo__hot *hot = &scratch->model->hot[t];
-    const float *weights = look->weights ? scratch->hot_weights : NULL;
-    neo_frozen table = scratch->model->tables[t];
+    const neo_model *model = scratch->model;
+    neo__look apart = *look;
+    neo_frozen table = model->tables[t];
     float *row = scratch->key_sums + worker * (1 + NEO__PART_DEPTH) * table.dim;
-    int64_t ends[3] = {begin, begin, end};
-    for (int64_t k = begin; k < end; k++) ends[1] += !neo__is_hot(hot, look->ids[k]);
-    memset(row, 0, (size_t)table.dim * sizeof *row);
-    if (ends[1] < end && end - begin > 1) {
-        int64_t at[2] = {begin, ends[1]};
-        for (int64_t k = begin; k < end; k++) {
-            const int64_t to = at[neo__is_hot(hot, look->ids[k])]++;
-            scratch->key_rows[to] = look->ids[k];
-            if (weights) scratch->hot_weights[to] = look->weights[k];
-        }
-        neo__frozen_look(scratch->ctx, &table, ends, 1, scratch->key_rows, weights, out, table.dim);
-        table.row_buckets = 1; /* all ranks have all hot rows */
-        neo__frozen_look(scratch->ctx, &table, ends + 1, 1, scratch->key_rows, weights, row,
-                         table.dim);
+    int64_t ends[4] = {begin, begin, begin, begin}, at[3] = {0};
+    for (int64_t k = begin; k < end; k++)
+        for (int c = neo__hot_kind(model, t, look->ids[k]); c < 3; c++) ends[c + 1]++;
+    const int several = ends[1] < end && end - begin > 1;
+    apart.ids = scratch->key_rows, apart.weights = look->weights ? scratch->hot_weights : NULL;
+    for (int64_t k = begin; several && k < end; k++) {
+        const int kind = neo__hot_kind(model, t, look->ids[k]);
+        const int64_t to = ends[kind] + at[kind]++;
+        scratch->key_rows[to] = look->ids[k];
+        if (look->weights) scratch->hot_weights[to] = look->weights[k];
     }
-    for (int64_t c = 0; c < table.dim; c++) out[c] += row[c];
+    if (several)
+        neo__frozen_look(scratch->ctx, &table, ends, 1, apart.ids, apart.weights, out, table.dim);
+    table.row_buckets = 1; /* all ranks have all hot rows */
+    for (int c = 1; c < 3; c++) {
+        if (!neo__hot_of(model, c - 1, t)) continue;
+        memset(row, 0, (size_t)table.dim * sizeof *row);
+        if (several && c == 1)
+            neo__frozen_look(scratch->ctx, &table, ends + 1, 1, apart.ids, apart.weights, row,
+                             table.dim);
+        else if (several && ends[2] < end) neo__key_pool(&apart, t, ends[2], end, worker, row);
+        for (int64_t i = 0; i < table.dim; i++) out[i] += row[i];
+    }
 }
 static void neo__look_up(void *arg, int64_t t, int worker) {
     const neo__look *look = (const neo__look *)arg;
@@ -2324,7 +2379,7 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
     }
     neo__frozen_look(scratch->ctx, table, ends, missing ? 0 : look->n,
                      model->lines ? rows : look->ids, look->weights, out, look->stride);
-    if (model->hot && model->hot[t].count)
+    if (neo__hot_of(model, 0, t) || neo__hot_of(model, 1, t))
         for (int64_t b = 0; b < look->n; b++)
             neo__hot_pool(look, t, ends[b], ends[b + 1], worker, out + b * look->stride);
     for (int64_t b = 0; missing && b < look->n; b++, out += look->stride) {

@@ -48,7 +48,8 @@ static const char HELP[] =
     "  --verbose        every table, with why it lies so and not otherwise; every rank\n"
     "  --memory 32GiB   of a rank, instead of what the cluster file says\n"
     "  --profile FILE   how often rows are used, as dlrm --save-profile counts it: for tiers, and\n"
-    "                   to say how many are worth a copy on every rank, or in each node\n"
+    "                   to say how many are worth a copy on every rank, or in each node, and what\n"
+    "                   they take, for dlrm --hot-rows auto --warm-rows auto; of one plan\n"
     "  --all tw         every table by one placement: tw, cw, rw, dp, twrw, twcw or grid\n"
     "  --plan FILE      no search: this plan\n"
     "  --out FILE       write the plan, for dlrm --plan FILE\n"
@@ -200,6 +201,12 @@ static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **
     j->tier.prefetch = j->desc.pipeline;
     if (j->desc.cluster.file_bytes && !j->tier.memory_bytes)
         return neo_fail(NEO_ERR_ARG, "tier disk: the cluster has no tier dram");
+    if (file && c->given[OPT_REPLICAS])
+        return neo_fail(NEO_ERR_ARG, "--profile does not go with --replicas: no rows of theirs get "
+                        "copies, nor is there a tier");
+    if (file && c->given[OPT_SWEEP] && !j->tier.memory_bytes)
+        return neo_fail(NEO_ERR_ARG, "--profile: a --sweep without a tier does not read it: rows "
+                        "worth copies are of one plan");
     neo_status status = j->tier.memory_bytes ? neo_tier_create(ctx, &j->tier, tier) : NEO_OK;
     if (status == NEO_OK && file) status = neo_profile_read(ctx, file, profile);
     j->bags.tier = *tier;

@@ -63,23 +63,49 @@ static void print_tables(const job *j, const neo_plan *plan, int verbose) {
             printf("%-9s  %6d  %8.4g  %4.1f %%\n", neo_placement_name((neo_placement)p), count[p],
                    size[p], 100 * size[p] / all);
 }
-/* Rows that are worth copies, for dlrm --hot-rows and --warm-rows; of a table that the profile does
-   not have, or of replicas, none. */
-static void levels_of(const job *j, const neo_plan *plan, int32_t t, int64_t level[2]) {
-    level[0] = level[1] = 0;
-    if (j->profile && j->desc.replicas <= 1)
-        (void)neo_plan_levels(plan, t, j->profile, &level[0], &level[1]);
+/* Rows that are worth copies, as dlrm --hot-rows auto --warm-rows auto takes them, and what all rows
+   take; of a table that the profile does not have, or of replicas, none. copies 0: as without any.
+   Returns whether it has. */
+static int levels_of(const job *j, const neo_plan *plan, int32_t t, int copies,
+                     neo_row_level *level) {
+    static const int64_t none[NEO_HEAT_COUNT];
+    memset(level, 0, NEO_HEAT_COUNT * sizeof *level);
+    return j->profile && neo_plan_levels(plan, t, j->profile, copies ? NULL : none, level) == NEO_OK;
 }
-static void print_levels(const job *j, const neo_plan *plan) {
-    int tables = 0;
-    for (int t = 0; t < j->bags.table_count; t++) {
-        int64_t level[2];
-        levels_of(j, plan, t, level);
-        if (!level[0] && !level[1]) continue;
-        if (!tables++) printf("\nby the profile, rows worth a copy on every rank, on every node\n");
-        printf("%-14s %9lld %9lld\n", j->tables[t].name, (long long)level[0],
-               (long long)level[1]);
+static void print_level(const char *name, const neo_row_level *l, double ids) {
+    printf("%-14s %11lld  %5.1f %%  %9s  %9s  %9s  %9s\n", name, (long long)l->rows,
+           ids > 0 ? 100 * l->ids / ids : 0, bytes((double)l->bytes),
+           bytes(l->sent[NEO_LEVEL_LOCAL]), bytes(l->sent[NEO_LEVEL_CROSS]), seconds(l->seconds));
+}
+static void add_levels(neo_row_level *sum, const neo_row_level *level) {
+    for (int i = 0; i < NEO_HEAT_COUNT; i++) {
+        sum[i].rows += level[i].rows, sum[i].bytes += level[i].bytes;
+        sum[i].ids += level[i].ids, sum[i].seconds += level[i].seconds;
+        for (int k = 0; k < NEO_LEVEL_COUNT; k++) sum[i].sent[k] += level[i].sent[k];
     }
+}
+/* Of each table how many; and what each kind of rows of all tables takes. */
+static void print_levels(const job *j, const neo_plan *plan) {
+    static const char *const copies[] = {"one", "one a node", "one a rank"};
+    neo_row_level level[NEO_HEAT_COUNT], sum[2][NEO_HEAT_COUNT];
+    int tables = 0;
+    memset(sum, 0, sizeof sum);
+    for (int t = 0; t < j->bags.table_count; t++) {
+        if (!levels_of(j, plan, t, 1, level)) continue;
+        add_levels(sum[1], level);
+        if (level[NEO_HOT].rows || level[NEO_WARM].rows) {
+            if (!tables++)
+                printf("\nby the profile, rows worth a copy on every rank, on every node\n");
+            printf("%-14s %9lld %9lld\n", j->tables[t].name, (long long)level[NEO_HOT].rows,
+                   (long long)level[NEO_WARM].rows);
+        }
+        if (levels_of(j, plan, t, 0, level)) add_levels(sum[0], level);
+    }
+    if (!tables) return;
+    printf("\nrows, copies          rows   of ids     memory   in nodes  to others      links; all "
+           "ranks, a step\n");
+    for (int i = 0; i < NEO_HEAT_COUNT; i++) print_level(copies[i], &sum[1][i], sum[0]->ids);
+    print_level("all, if one", sum[0], sum[0]->ids);
 }
 /* Rows in memory and in files, and how many ids find theirs in memory. */
 static void print_tiers(const job *j, const neo_plan *plan) {
@@ -203,11 +229,18 @@ static void print_json(const job *j, const neo_plan *plan, neo_timeline *const b
                    (long long)p[i].first_row, (long long)p[i].rows, (long long)p[i].first_col,
                    (long long)p[i].cols);
         const neo_plan_tier x = neo_plan_tier_of(plan, t);
-        int64_t level[2];
-        levels_of(j, plan, t, level);
+        neo_row_level level[NEO_HEAT_COUNT];
+        (void)levels_of(j, plan, t, 1, level);
         printf("], \"hot_rows\": %lld, \"warm_rows\": %lld, \"rows_in_memory\": %.9g, "
-               "\"hits\": %.9g, \"file_bytes\": %lld}", (long long)level[0],
-               (long long)level[1], x.rows, x.hits, (long long)x.file_bytes);
+               "\"hits\": %.9g, \"file_bytes\": %lld", (long long)level[NEO_HOT].rows,
+               (long long)level[NEO_WARM].rows, x.rows, x.hits, (long long)x.file_bytes);
+        for (int i = 0; j->profile && i < NEO_HEAT_COUNT; i++) /* cold, warm, hot */
+            printf("%s{\"rows\": %lld, \"bytes\": %lld, \"ids\": %.9g, \"local\": %.9g, "
+                   "\"cross\": %.9g, \"seconds\": %.9g}%s", i ? ", " : ",\n   \"copies\": [",
+                   (long long)level[i].rows, (long long)level[i].bytes, level[i].ids,
+                   level[i].sent[NEO_LEVEL_LOCAL], level[i].sent[NEO_LEVEL_CROSS],
+                   level[i].seconds, i == NEO_HOT ? "]" : "");
+        printf("}");
     }
     printf("],\n \"rank\": [");
     for (int r = 0; r < j->desc.cluster.ranks; r++) {

@@ -54,6 +54,7 @@ typedef struct cli_option {
     {name, CLI_WORD, offsetof(options, field), argument, normal, 0, 0, help}
 #define CLI_COUNT(name, field, argument, normal, least, most, help) \
     {name, CLI_WHOLE, offsetof(options, field), argument, normal, least, most, help}
+enum { CLI_AUTO = -1 }; /* the word "auto", of a CLI_COUNT of at least CLI_AUTO */
 #define CLI_NUMBER(name, field, argument, normal, most, help) \
     {name, CLI_REAL, offsetof(options, field), argument, normal, 0, most, help}
 #define CLI_FLAG(name, field, help) \
@@ -153,6 +154,12 @@ static neo_status cli_set(const cli_option *option, void *values, const char *te
         memcpy(field, &text, sizeof text);
         return NEO_OK;
     }
+    const double least = option->least < 0 ? 0 : option->least;
+    if (option->least < 0 && strcmp(text, "auto") == 0) {
+        whole = CLI_AUTO;
+        memcpy(field, &whole, sizeof whole);
+        return NEO_OK;
+    }
     errno = 0;
     if (option->kind == CLI_REAL) value = strtod(text, &end);
     else value = (double)(whole = strtoll(text, &end, 10));
@@ -164,9 +171,11 @@ static neo_status cli_set(const cli_option *option, void *values, const char *te
     }
     if (end == text || *end || errno || !(value >= 0 && value <= option->most))
         REFUSE("--%s %s: not %s number from %g to %.0f%s", option->name, text,
-               option->kind == CLI_REAL ? "a" : "a whole", option->least, option->most,
-               strcmp(option->argument, "BYTES") ? "" : ", maybe with K, M, G or T behind it");
-    if (value < option->least) REFUSE("--%s must be at least %.0f", option->name, option->least);
+               option->kind == CLI_REAL ? "a" : "a whole", least, option->most,
+               option->least < 0 ? ", nor auto"
+               : strcmp(option->argument, "BYTES") ? ""
+                                                   : ", maybe with K, M, G or T behind it");
+    if (value < least) REFUSE("--%s must be at least %.0f", option->name, least);
     if (option->kind == CLI_REAL) memcpy(field, &value, sizeof value);
     else memcpy(field, &whole, sizeof whole);
     return NEO_OK;

@@ -155,8 +155,8 @@ refused "hot rows of no checkpoint" 'there is no checkpoint that does' $model --
 try "a profile before its plan" $D $model --plan "$W/no.plan" --save-profile "$W/before"
 try "more hot rows than are used" $D $model --hot-rows 300 --save-profile "$W/most"
 try "more hot rows" $D $model --hot-rows 300 --profile "$W/most" --checkpoint "$W/hotter"
-refused "fewer hot rows in a checkpoint" 'give --profile, as its training had it' \
-    $model --hot-rows 300 --checkpoint "$W/hotter" --resume --epochs 2
+same "fewer hot rows in a checkpoint" "$(digest $model --hot-rows 300 --checkpoint "$W/hotter" \
+    --resume --epochs 2)" "$(digest $model --hot-rows 300 --profile "$W/most" --epochs 2)"
 try "no hot rows" $D $model --repro-shards 8 --checkpoint "$W/cool"
 refused "hot rows of a checkpoint without" "hot_rows is not defined there, '6' here" \
     $model --repro-shards 8 --hot-rows 6 --checkpoint "$W/cool" --resume
@@ -220,6 +220,43 @@ refused "warm rows without a profile" '--warm-rows needs --profile' $model --war
 refused "warm rows of groups" '--warm-rows does not go with --replicas' $warm --ranks 2 --replicas 2
 refused "leaves of warm rows" '--repro-shards 8: .* must be 3 times a power of two' $warm \
     --ranks 3 --nodes 3
+# As many of each table as the links are worth, chosen by a plan of the ranks that begin; they stay
+# on other ranks, and in half as many tables' rows where --memory has no room.
+auto="$model --repro-shards 8 --hot-rows auto --warm-rows auto"
+try "--save-profile, auto" $D $auto --save-profile "$W/auto.profile"
+chosen="$auto --profile $W/auto.profile --ranks 4 --nodes 2"
+digest $chosen --checkpoint "$W/auto" >"$W/log"
+awk '/^hot / { print $1, $2, $3; next } { print }' "$W/auto.profile" >"$W/few.auto"
+counts() { # of rows, in the model.json of a checkpoint
+    sed -n "s/ \"$2_rows\": .\([0-9, ]*\).*/\1/p" "$1"/step*/model.json | sort -u | tail -1
+}
+same "auto: tables differ" "$(counts "$W/auto" warm | tr -d ' ' | tr , '\n' | sort -u | wc -l |
+    awk '{ print ($1 > 1) }')" 1
+same "--hot-rows auto, evaluated" "$(digest $auto --checkpoint "$W/auto" --eval --ranks 3)" \
+    "$(cat "$W/log")"
+try "auto, to go on" cp -r "$W/auto" "$W/auto2"
+same "--hot-rows auto of a checkpoint, by other ranks" "$(digest $auto --ranks 2 --resume \
+    --checkpoint "$W/auto" --epochs 2)" "$(digest $chosen --epochs 2)"
+same "--hot-rows auto of a checkpoint, by its profile" "$(digest $chosen --ranks 8 --nodes 4 \
+    --resume --checkpoint "$W/auto2" --epochs 2)" "$(digest $chosen --epochs 2)"
+same "auto, one rank: no copies" "$(digest $chosen --ranks 1 --nodes 1)" "$(digest $model \
+    --repro-shards 8 | sed 's/ .*//')"
+for memory in 900000 400000; do
+    try "auto, --memory $memory" $D $chosen --memory $memory --checkpoint "$W/auto$memory"
+    counts "$W/auto$memory" warm >"$W/fewer"
+    same "auto, --memory $memory: fewer" "$(cat "$W/fewer" | awk -v FS=, -v of="$(counts "$W/auto" \
+        warm)" '{ split(of, n); for (i in n) bad += $i > n[i] / 2 } END { print bad + 0 }')" 0
+done
+refused "memory of warm rows alone" '--memory 200000: warm rows alone take [0-9]*$' $warm \
+    --ranks 4 --nodes 2 --memory 200000
+refused "memory beside warm rows" 'and [0-9]* of warm rows besides: give as many by --memory' \
+    $warm --ranks 4 --nodes 2 --plan dp --memory 1000000
+refused "--hot-rows auto of groups" '--hot-rows auto does not go with --replicas' $auto \
+    --profile "$W/auto.profile" --ranks 2 --replicas 2
+refused "a profile of fewer than auto" 'count again by .* --hot-rows auto --warm-rows auto' $auto \
+    --profile "$W/few.auto" --ranks 4 --nodes 2
+refused "rows that are no number" "--hot-rows -1: not a whole number from 0 to 1000000, nor auto" \
+    $model --hot-rows -1
 refused "a profile of fewer warm rows" 'with --hot-rows 6 --warm-rows 31' \
     $model --hot-rows 6 --warm-rows 31 --profile "$W/warm.profile"
 refused "warm rows on a GPU" '--hot-rows is for --device cpu' $warm --device cuda

@@ -321,6 +321,16 @@ levels() {
 }
 same "rows worth copies, links alike" "$(levels 1e10)" '"hot_rows": 32, "warm_rows": 0'
 same "rows worth copies, slow across" "$(levels 1e8)" '"hot_rows": 2, "warm_rows": 30'
+# What they take: 30 rows in 2 copies of 68 bytes, whose sums of 65 bytes cross twice; 20 % of ids.
+takes() { "$B/plan" "$W/level.model" "$W/level.cluster" --profile "$W/level.profile" "$@"; }
+same "what warm rows take" "$(takes --json | tr '{' '\n' |
+    sed -n 's/^\("rows": 30, "bytes": [0-9]*\),.*\("cross": [0-9]*\), .*}, .*/\1 \2/p')" \
+    '"rows": 30, "bytes": 4080 "cross": 3900'
+same "what rows take, as text" "$(takes |
+    grep -cE '^(one|one a node +30 +20.0 %|one a rank +2|all, if one +4000 +100.0 %) ')" 4
+refuse_option "--profile does not go with --replicas" --profile "$W/level.profile" --replicas 2
+refuse_option "--profile: a --sweep without a tier does not read it" --profile "$W/level.profile" \
+    --sweep --ranks 2..4
 
 # A step drawn and as a trace; a sweep as a table, drawn and for a program.
 "$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.svg" >"$W/one" 2>"$W/err"

@@ -188,7 +188,8 @@ train keylists "$W/lists.csv" --format delimited --columns "$W/lists.columns" --
 predicts keylists
 predicts keylists --batch 1 --isa scalar
 predicts keylists --batch 7 --write "$W/file.safetensors"
-# Hot rows, whose sums stay apart in bags of several ids: lists with weights, sums in buckets.
+# Hot rows and warm ones, whose sums stay apart in bags of several ids: lists with weights, sums in
+# buckets, which of warm rows are those of their places among them.
 hot() { # NAME DATA OPTIONS...
     name=$1 data=$2
     shift 2
@@ -205,7 +206,16 @@ hot hotlr "$W/lists.csv" $lists --model lr --rows-dtype i8
 train hotranks "$W/lists.csv" $lists --model fm --dim 8 --hot-rows 3 --ranks 3 --plan rw \
     --profile "$W/hotfm.profile" --every 4 --checkpoint-delta 9 # the last is differential
 predicts hotranks
-hot hotcriteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
+hot warmfm "$W/lists.csv" $lists --model fm --dim 8 --warm-rows 9
+predicts warmfm --batch 1 --isa scalar
+hot warmlr "$W/lists.csv" $lists --model lr --rows-dtype i8 --warm-rows 9
+train warmranks "$W/lists.csv" $lists --model fm --dim 8 --ranks 4 --nodes 2 --plan rw \
+    --warm-rows 9 --profile "$W/warmfm.profile" --every 4 --checkpoint-delta 9 # and no hot ones
+predicts warmranks
+predicts warmranks --batch 7 --write "$W/file.safetensors"
+same "warm rows make another model of lists" \
+    "$(cmp -s "$W/hotfm.expected" "$W/warmfm.expected" || echo differs)" differs
+hot hotcriteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8 --warm-rows 5
 predicts hotcriteo --batch 1 --json
 same "hot rows make another model of lists" \
     "$(cmp -s "$W/hotfm.expected" "$W/ranks.expected" || echo differs)" differs
@@ -274,9 +284,12 @@ refused 'not one number of each feature' 's/"towers": .0, /"towers": [/'
 refused 'towers: 3 has no feature' '/"towers"/s/ 3,/ 2,/g'
 of=hotcriteo
 refused '"hot_rows" does not say which' 's/"hot_rows": .*],/"hot_rows": 3,/'
+refused '"warm_rows" does not say which' 's/"warm_rows": .*],/"warm_rows": 3,/'
 refused 'hot_rows: 1001 of the 1000 rows of bags.C1' 's/"hot_rows": .3, /"hot_rows": [1001, /'
 refused 'has shape \[3' 's/"hot_rows": .3, /"hot_rows": [2, /'
-refused '"warm_rows" is not known here' 's/"hot_rows"/"warm_rows": [1], "hot_rows"/'
+refused 'warm_rows: 1001 of the 1000 rows of bags.C1' 's/"warm_rows": .5, /"warm_rows": [1001, /'
+refused 'C1.warm.* has shape \[5' 's/"warm_rows": .5, /"warm_rows": [4, /'
+refused '"cool_rows" is not known here' 's/"hot_rows"/"cool_rows": [1], "hot_rows"/'
 refused 'neither keys nor a gpt have "hot_rows"' \
     's/"hot_rows"/"keys": {"rows": 0, "evict": "lru", "period": 0, "seed": 1}, "hot_rows"/'
 of=keys

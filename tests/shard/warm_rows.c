@@ -5,13 +5,15 @@
    table cut over all ranks: the same pooled rows, weights and state, bit for bit, on 2 to 4 nodes,
    by every optimizer; and the bytes that all ranks send inside nodes and across, to the byte, by
    the formula of neo_fsdp.h, counted from the data. neo_plan_levels against the formula of
-   neo_plan.h, row by row. */
+   neo_plan.h, row by row; and what it predicts of ids that are spread evenly against the bytes that
+   are counted. */
 #include "common.h"
 
-enum { FEATURES = 2, STEPS = 3, MOST = 3, ROWS = 90, DIM = 24, SAMPLES = 53 };
+enum { FEATURES = 2, STEPS = 3, MOST = 3, ROWS = 90, DIM = 24, SAMPLES = 64 };
 
 typedef struct Warm {
     int nodes, local, leaves, skip, kind, warm; /* local: ranks of a node; warm: or cut over all */
+    int rows, samples;
     neo_dtype dtype;
     neo_wire wire;
     int64_t offsets[STEPS][FEATURES * SAMPLES + 1], ids[STEPS][FEATURES * SAMPLES * MOST];
@@ -24,11 +26,11 @@ typedef struct Warm {
 static void warm_data(Warm *w) {
     for (int s = 0; s < STEPS; s++) {
         w->offsets[s][0] = 0;
-        for (int i = 0; i < FEATURES * SAMPLES; i++) {
+        for (int i = 0; i < FEATURES * w->samples; i++) {
             const int64_t n = (int64_t)(test_random() % (MOST + 1)), at = w->offsets[s][i];
             w->offsets[s][i + 1] = at + n;
             for (int64_t k = at; k < at + n; k++)
-                w->ids[s][k] = neo_zipf((float)(test_random() >> 8) * 0x1p-23f, ROWS, 1.1f);
+                w->ids[s][k] = neo_zipf((float)(test_random() >> 8) * 0x1p-23f, w->rows, 1.1f);
         }
     }
     test_fill(w->dout, SAMPLES * FEATURES * DIM);
@@ -37,11 +39,11 @@ static neo_status warm_make(const Warm *w, neo_comm *comm, neo_shard **shard) {
     static const int32_t features[] = {0, 0};
     const int rank = neo_comm_rank(comm), ranks = w->nodes * w->local;
     neo_ctx *ctx = neo_comm_ctx(comm);
-    neo_table_desc table = {.name = "x.warm", .rows = ROWS, .dim = DIM, .row_buckets = LEAVES,
+    neo_table_desc table = {.name = "x.warm", .rows = w->rows, .dim = DIM, .row_buckets = LEAVES,
                             .dtype = w->dtype, .optim = optim_of(w->kind, w->kind % 4)};
     neo_bags_desc bags = {.tables = &table, .table_count = 1, .feature_table = features,
-                          .feature_count = FEATURES, .max_batch = SAMPLES,
-                          .max_ids = SAMPLES * FEATURES * MOST};
+                          .feature_count = FEATURES, .max_batch = w->samples,
+                          .max_ids = w->samples * FEATURES * MOST};
     neo_plan_desc d = {.bags = &bags, .wire_forward = w->wire, .wire_backward = w->wire,
                        .skip_empty = w->skip, .replicas = w->warm ? w->nodes : 1,
                        .sync_every = w->warm ? NEO_SYNC_MERGED : 0,
@@ -59,7 +61,7 @@ static neo_status warm_make(const Warm *w, neo_comm *comm, neo_shard **shard) {
     return NEO_OK;
 }
 static int64_t first_sample(const Warm *w, int rank) {
-    return neo_leaf_begin(SAMPLES, w->leaves,
+    return neo_leaf_begin(w->samples, w->leaves,
                           (int)neo_leaf_begin(w->leaves, w->nodes * w->local, rank));
 }
 /* One step; rows are those of the first run. */
@@ -69,14 +71,14 @@ static neo_status warm_step(Warm *w, neo_shard *shard, int rank, int s) {
     int64_t offsets[FEATURES * SAMPLES + 1] = {0}, ids[FEATURES * SAMPLES * MOST], total = 0;
     float *known = w->out[s] + begin * width, out[SAMPLES * FEATURES * DIM];
     for (int64_t i = 0; i < FEATURES * n; i++) {
-        const int64_t *at = w->offsets[s] + i / n * SAMPLES + begin + i % n;
+        const int64_t *at = w->offsets[s] + i / n * w->samples + begin + i % n;
         for (int64_t k = at[0]; k < at[1]; k++) ids[total++] = w->ids[s][k];
         offsets[i + 1] = total;
     }
     const neo_jagged j = {.batch = n, .feature_count = FEATURES, .id_dtype = NEO_I64,
                           .offsets = offsets, .ids = ids};
     const neo_tensor t = neo_tensor_2d(out, NEO_F32, n, width);
-    TRY(neo_shard_forward(shard, &j, SAMPLES, t));
+    TRY(neo_shard_forward(shard, &j, w->samples, t));
     if (w->first) memcpy(known, out, 4 * (size_t)(n * width));
     EXPECT(memcmp(known, out, 4 * (size_t)(n * width)) == 0);
     memcpy(out, w->dout + begin * width, 4 * (size_t)(n * width));
@@ -113,11 +115,11 @@ static neo_status warm_rank(neo_comm *comm, void *user) {
 }
 
 /* The rank, of `of`, of a row; of a sample. */
-static int row_rank(int64_t row, int of) {
+static int row_rank(const Warm *w, int64_t row, int of) {
     int r = 0;
     for (; r + 1 < of; r++) {
         const int64_t b = (int64_t)LEAVES * (r + 1) / of;
-        if (row < b * (ROWS / LEAVES) + b * (ROWS % LEAVES) / LEAVES) break;
+        if (row < b * (w->rows / LEAVES) + b * (w->rows % LEAVES) / LEAVES) break;
     }
     return r;
 }
@@ -139,16 +141,16 @@ static void count_sent(const Warm *w, int64_t sent[NEO_LEVEL_COUNT]) {
                 sent[level] += 4 * FEATURES * (end - begin);
                 for (int64_t i = 0; i < FEATURES * (end - begin); i++) {
                     const int64_t *bag =
-                        w->offsets[s] + i / (end - begin) * SAMPLES + begin + i % (end - begin);
+                        w->offsets[s] + i / (end - begin) * w->samples + begin + i % (end - begin);
                     int64_t there = 0;
                     for (int64_t k = bag[0]; k < bag[1]; k++)
-                        there += row_rank(w->ids[s][k], of) == to % of;
+                        there += row_rank(w, w->ids[s][k], of) == to % of;
                     sent[level] += 4 * there; /* partial sums come back as f32 */
                     sent[level] += there || !w->skip ? 4 * DIM + row : 0;
                 }
             }
     if (w->warm)
-        sent[NEO_LEVEL_CROSS] += STEPS * 2 * (int64_t)(w->nodes - 1) * ROWS * (4 * DIM + 1);
+        sent[NEO_LEVEL_CROSS] += STEPS * 2 * (int64_t)(w->nodes - 1) * w->rows * (4 * DIM + 1);
 }
 static void run(Warm *w, const char *what) {
     neo_comm_desc d = {.ctx = {.repro_shards = w->leaves, .seed = 1, .threads = 1},
@@ -172,6 +174,7 @@ static void nodes_have_copies_of_the_same_bits(void) {
             char what[100];
             if ((kind + i) % (1 << TEST_WATCHED)) continue;
             memset(&w, 0, sizeof w);
+            w.rows = ROWS, w.samples = 53;
             w.nodes = NODES_[i], w.local = LOCAL[i], w.leaves = V[i];
             w.kind = kind, w.skip = (kind + i) % 3 > 0;
             w.dtype = DTYPES[(kind + i) % 4], w.wire = WIRES[(kind + i / 2) % 3];
@@ -194,6 +197,27 @@ static int level_of(double n, double c, int W, int L, double slower) {
                  hot = sum * ((L - 1) + (W - L) * slower);
     return hot < cold && hot < warm ? 2 : warm < cold ? 1 : 0;
 }
+/* What rows of each kind take: a batch's ids of all, memory of all copies, sums to the byte. */
+static void check_level(const neo_row_level *l, int64_t rows, int64_t batch, int W, int L,
+                        double slower) {
+    const double row = 2 * (4 * 16 + 1), each = 4 + 2 * 4 * 16, nodes = W / L;
+    const double here = l[NEO_COLD].ids * each * (L - 1) / W + l[NEO_WARM].ids * each * (L - 1) / L,
+                 hot = (double)l[NEO_HOT].rows * row;
+    double all = 0, ids = 0;
+    for (int i = 0; i < NEO_HEAT_COUNT; i++) {
+        const int64_t copies = i == NEO_COLD ? 1 : i == NEO_WARM ? W / L : W;
+        CHECK_INT(l[i].bytes, copies * l[i].rows * (4 * 16));
+        const double takes = 1e-9 * (l[i].sent[NEO_LEVEL_LOCAL] +
+                                     slower * l[i].sent[NEO_LEVEL_CROSS]) / W;
+        CHECK(fabs(l[i].seconds - takes) <= 1e-9 * takes);
+        all += l[i].sent[NEO_LEVEL_LOCAL], ids += l[i].ids;
+    }
+    CHECK_INT(l[0].rows + l[1].rows + l[2].rows, rows);
+    CHECK(fabs(ids - (double)batch) <= 1e-9 * (double)batch);
+    CHECK(fabs(all - here - hot * (L - 1)) <= 1e-9 * all);
+    CHECK(l[NEO_WARM].sent[NEO_LEVEL_CROSS] == (double)l[NEO_WARM].rows * row * (nodes - 1));
+    CHECK(l[NEO_HOT].sent[NEO_LEVEL_CROSS] == hot * (W - L));
+}
 static void rows_are_worth_what_the_formula_says(void) {
     enum { N = 2000, IDS = 40000, BATCH_ = 8192 };
     static const int RANKS[] = {4, 8, 16, 8, 1}, EACH[] = {2, 4, 4, 8, 1};
@@ -206,7 +230,7 @@ static void rows_are_worth_what_the_formula_says(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     neo_profile *profile;
     neo_plan *plan;
-    int64_t hot, warm;
+    neo_row_level level[NEO_HEAT_COUNT], few[NEO_HEAT_COUNT];
     for (int i = 0; i < IDS; i++) {
         ids[i] = neo_zipf((float)(test_random() >> 8) * 0x1p-23f, N, 1.05f);
         offsets[i + 1] = i + 1, counts[ids[i]]++;
@@ -221,7 +245,8 @@ static void rows_are_worth_what_the_formula_says(void) {
             d.cluster.link[NEO_LEVEL_LOCAL].bandwidth = 1e9;
             d.cluster.link[NEO_LEVEL_CROSS].bandwidth = 1e9 / slower;
             REQUIRE_OK(neo_plan_create_uniform(ctx, &d, NEO_TABLE_WISE, &plan));
-            CHECK_OK(neo_plan_levels(plan, 0, profile, &hot, &warm));
+            CHECK_OK(neo_plan_levels(plan, 0, profile, NULL, level));
+            const int64_t hot = level[NEO_HOT].rows, warm = level[NEO_WARM].rows;
             for (int r = 0; r < N; r++) { /* groups have the mean of counts up to 1/8 apart */
                 const double n = (double)counts[r] * BATCH_ / IDS;
                 const int level = level_of(n, 16, RANKS[i], EACH[i], slower);
@@ -232,19 +257,77 @@ static void rows_are_worth_what_the_formula_says(void) {
             CHECK(llabs(hot - naive[2]) <= edge && llabs(warm - naive[1]) <= edge);
             if (EACH[i] == RANKS[i]) CHECK_INT(warm, 0); /* one node */
             if (slower > 50 && EACH[i] < RANKS[i]) CHECK(warm > 0 && warm > edge);
+            check_level(level, N, BATCH_, RANKS[i], EACH[i], slower);
+            const int64_t most[] = {0, warm / 3, hot / 2};
+            CHECK_OK(neo_plan_levels(plan, 0, profile, most, few));
+            CHECK_INT(few[NEO_HOT].rows, hot / 2);
+            CHECK(few[NEO_WARM].rows <= warm / 3 && few[NEO_WARM].rows * 4 >= warm / 3);
+            check_level(few, N, BATCH_, RANKS[i], EACH[i], slower);
+            CHECK(!(few[0].seconds + few[1].seconds + few[2].seconds <
+                    (level[0].seconds + level[1].seconds + level[2].seconds) * (1 - 1e-9)));
             neo_plan_destroy(plan);
         }
     neo_plan_desc d = {.bags = &bags, .cluster = {.ranks = 8, .ranks_per_node = 3}};
     REQUIRE_OK(neo_plan_create_uniform(ctx, &d, NEO_TABLE_WISE, &plan));
-    CHECK_OK(neo_plan_levels(plan, 0, profile, &hot, &warm));
-    CHECK_INT(warm, 0); /* nodes of 3, 3 and 2 ranks */
-    CHECK_ERR(neo_plan_levels(plan, 1, profile, &hot, &warm), NEO_ERR_ARG, "no table 1");
-    CHECK_ERR(neo_plan_levels(plan, 0, NULL, &hot, &warm), NEO_ERR_ARG, "is NULL");
+    CHECK_OK(neo_plan_levels(plan, 0, profile, NULL, level));
+    CHECK(level[NEO_HOT].rows > 0);
+    CHECK_INT(level[NEO_WARM].rows, 0); /* nodes of 3, 3 and 2 ranks */
+    CHECK_ERR(neo_plan_levels(plan, 1, profile, NULL, level), NEO_ERR_ARG, "no table 1");
+    CHECK_ERR(neo_plan_levels(plan, 0, NULL, NULL, level), NEO_ERR_ARG, "is NULL");
+    neo_plan_destroy(plan);
+    d.replicas = 2, d.sync_every = NEO_SYNC_MERGED;
+    REQUIRE_OK(neo_plan_create_uniform(ctx, &d, NEO_TABLE_WISE, &plan));
+    CHECK_ERR(neo_plan_levels(plan, 0, profile, NULL, level), NEO_ERR_UNSUPPORTED, "of 2 replicas");
+    d.replicas = 0, d.sync_every = 0;
     neo_plan_destroy(plan);
     table.rows = N + 1;
     REQUIRE_OK(neo_plan_create_uniform(ctx, &d, NEO_TABLE_WISE, &plan));
-    CHECK_ERR(neo_plan_levels(plan, 0, profile, &hot, &warm), NEO_ERR_MISMATCH,
+    CHECK_ERR(neo_plan_levels(plan, 0, profile, NULL, level), NEO_ERR_MISMATCH,
               "no table 'x' of 2001 rows");
+    neo_plan_destroy(plan);
+    neo_profile_destroy(profile);
+    neo_ctx_destroy(ctx);
+}
+/* 2 nodes of 2 ranks, 8 rows, of which each rank has two and names each of them as often in its own
+   16 samples: what is predicted for rows in one copy, and in one of each node, is what is counted
+   but for the lengths and a status between each two ranks. */
+static void predicted_bytes_are_counted(void) {
+    static Warm w;
+    w = (Warm){.nodes = 2, .local = 2, .leaves = 8, .skip = 1, .rows = 8, .samples = 64,
+               .first = 1};
+    const neo_link links[] = {{.bandwidth = 1e9}, {.bandwidth = 1e6}};
+    neo_table_desc table = {.name = "x", .rows = 8, .dim = DIM, .optim = optim_of(0, 0)};
+    static const int32_t features[] = {0, 0};
+    neo_bags_desc bags = {.tables = &table, .table_count = 1, .feature_table = features,
+                          .feature_count = FEATURES, .max_batch = 64, .max_ids = 128};
+    neo_plan_desc d = {.bags = &bags, .cluster = {.ranks = 4, .ranks_per_node = 2}};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    neo_profile *profile;
+    neo_plan *plan;
+    for (int s = 0; s < STEPS; s++)
+        for (int i = 0; i <= FEATURES * 64; i++) {
+            w.offsets[s][i] = i;
+            if (i < FEATURES * 64) w.ids[s][i] = (i + s) % 8;
+        }
+    test_fill(w.dout, SAMPLES * FEATURES * DIM);
+    const neo_jagged j = {.batch = 64, .feature_count = FEATURES, .id_dtype = NEO_I64,
+                          .offsets = w.offsets[0], .ids = w.ids[0]};
+    memcpy(d.cluster.link, links, sizeof links);
+    CHECK_OK(neo_profile_create(ctx, &bags, &profile));
+    CHECK_OK(neo_profile_add(profile, &j));
+    REQUIRE_OK(neo_plan_create_uniform(ctx, &d, NEO_TABLE_WISE, &plan));
+    for (w.warm = 0; w.warm < 2; w.warm++) {
+        const int64_t most[] = {0, w.warm ? 8 : 0, 0};
+        neo_row_level level[NEO_HEAT_COUNT], *all = &level[w.warm ? NEO_WARM : NEO_COLD];
+        CHECK_OK(neo_plan_levels(plan, 0, profile, most, level));
+        CHECK_INT(all->rows, 8);
+        run(&w, "ids spread evenly");
+        const int64_t lengths = STEPS * 4 * FEATURES * 16, status = STEPS * 4;
+        CHECK(STEPS * all->sent[NEO_LEVEL_LOCAL] ==
+              (double)(w.sent[NEO_LEVEL_LOCAL] - 4 * (lengths + status)));
+        CHECK(STEPS * all->sent[NEO_LEVEL_CROSS] ==
+              (double)(w.sent[NEO_LEVEL_CROSS] - 8 * ((w.warm ? 0 : lengths) + status)));
+    }
     neo_plan_destroy(plan);
     neo_profile_destroy(profile);
     neo_ctx_destroy(ctx);
@@ -252,5 +335,6 @@ static void rows_are_worth_what_the_formula_says(void) {
 int main(void) {
     RUN(nodes_have_copies_of_the_same_bits);
     RUN(rows_are_worth_what_the_formula_says);
+    RUN(predicted_bytes_are_counted);
     return test_end("shard/warm_rows");
 }

@@ -7,80 +7,179 @@
 #define DLRM_HOT_H
 #include "plan.h"
 
+enum { MODEL_JSON_BYTES = 1 << 20 };
 static int by_row(const void *x, const void *y) {
     int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
     return a < b ? -1 : a > b;
 }
 
-#define COUNT_AGAIN "count again by --save-profile with --hot-rows %lld --warm-rows %lld"
-/* A profile of fewer rows than asked for, though more were used, is of other options. */
+/* "6", "auto". */
+static const char *rows_asked(int64_t rows, char text[32]) {
+    snprintf(text, 32, "%lld", (long long)rows);
+    return rows == CLI_AUTO ? "auto" : text;
+}
+static neo_status count_again(const options *o, const char *why) {
+    char hot[32], warm[32];
+    REFUSE("--profile %s names %s: count again by --save-profile with --hot-rows %s --warm-rows %s",
+           o->profile, why, rows_asked(o->hot_rows, hot), rows_asked(o->warm_rows, warm));
+}
+/* A profile of fewer rows than are wanted, though more were used, is of other options. */
 static neo_status check_named(const options *o, const neo_row_use *use, int64_t groups,
-                              const char *table, int64_t named) {
+                              const char *table, int64_t named, int64_t wanted) {
+    char why[256];
     int64_t used = 0;
     for (int64_t i = 0; i < groups; i++) used += use[i].ids > 0 ? use[i].rows : 0;
-    if (named > 0 && named < o->hot_rows + o->warm_rows && named < used)
-        REFUSE("--profile %s names %lld hot rows of table '%s': " COUNT_AGAIN, o->profile,
-               (long long)named, table, (long long)o->hot_rows, (long long)o->warm_rows);
-    return NEO_OK;
+    if (named <= 0 || named >= wanted || named >= used) return NEO_OK;
+    snprintf(why, sizeof why, "%lld hot rows of table '%.150s'", (long long)named, table);
+    return count_again(o, why);
 }
+
+/* ---- how many rows of each table are hot, and warm ---- */
+/* "hot_rows": [6, 0, 2], of a checkpoint's model.json, where it has them. */
+static void read_counts(hot_tables *h, const char *text, int kind) {
+    const char *at = strstr(text, kind == HOT ? "\"hot_rows\": [" : "\"warm_rows\": [");
+    for (size_t t = 0; at && t < h->tables && *at != ']'; t++) {
+        char *end;
+        at += strcspn(at, "0123456789]");
+        const long long count = strtoll(at, &end, 10);
+        h->most[t][kind] = count < h->desc[t].rows ? count : h->desc[t].rows;
+        at = end;
+    }
+}
+/* Those of the checkpoint that the run goes on from, which also names them. */
+static void counts_of_checkpoint(model *m, const options *o, int64_t step) {
+    char path[4096 + 64], *text;
+    snprintf(path, sizeof path, "%.4000s/step-%012lld/model.json", o->saves.dir, (long long)step);
+    FILE *f = fopen(path, "rb");
+    text = calloc(1, MODEL_JSON_BYTES + 1);
+    const size_t bytes = f && text ? fread(text, 1, MODEL_JSON_BYTES, f) : 0;
+    if (f) (void)fclose(f);
+    m->hot.of_checkpoint = 1;
+    if (bytes && o->hot_rows) read_counts(&m->hot, text, HOT);
+    if (bytes && o->warm_rows) read_counts(&m->hot, text, WARM);
+    free(text);
+}
+/* As many as are worth it on links, by a plan of whole tables. */
+static neo_status counts_of_plan(model *m, const options *o, const neo_bags_desc *bags) {
+    neo_plan *plan;
+    neo_plan_desc d;
+    TRY(describe_plan(m, o, bags, &d));
+    d.cluster.memory_bytes = 0;
+    TRY(neo_plan_create_uniform(m->ctx, &d, NEO_TABLE_WISE, &plan));
+    neo_status status = NEO_OK;
+    for (int32_t t = 0; status == NEO_OK && t < bags->table_count; t++) {
+        int64_t *to = m->hot.most[t];
+        const int64_t most[NEO_HEAT_COUNT] = {0, o->warm_rows == CLI_AUTO ? INT64_MAX : 0,
+                                              o->hot_rows == CLI_AUTO ? INT64_MAX : o->hot_rows};
+        neo_row_level level[NEO_HEAT_COUNT];
+        status = neo_plan_levels(plan, t, m->profile, most, level);
+        if (status == NEO_OK && o->hot_rows == CLI_AUTO) to[HOT] = level[NEO_HOT].rows;
+        if (status == NEO_OK && o->warm_rows == CLI_AUTO) to[WARM] = level[NEO_WARM].rows;
+    }
+    neo_plan_destroy(plan);
+    return status;
+}
+static neo_status alloc_hot_rows(hot_tables *h) {
+    const size_t count = h->tables, most = (1 + CLASSES) * count;
+    for (int c = 0; c < CLASSES; c++) {
+        h->rows[c] = calloc(2 * count, sizeof *h->rows[c]);
+        h->count[c] = calloc(2 * count, sizeof *h->count[c]);
+        if (!h->rows[c] || !h->count[c]) return out_of_memory();
+    }
+    h->names = calloc(most, sizeof *h->names), h->desc = calloc(most, sizeof *h->desc);
+    h->placements = calloc(most, sizeof *h->placements), h->most = calloc(count, sizeof *h->most);
+    return h->names && h->desc && h->placements && h->most ? NEO_OK : out_of_memory();
+}
+/* Unless a checkpoint or a plan says: none. */
+static int64_t most_of(int64_t asked) { return asked == CLI_AUTO ? 0 : asked; }
+static neo_status choose_rows(model *m, const options *o, const neo_bags_desc *bags) {
+    hot_tables *h = &m->hot;
+    const int chooses = o->hot_rows == CLI_AUTO || o->warm_rows == CLI_AUTO;
+    const int goes_on = o->saves.dir && (o->saves.resume || reads_only(o));
+    int64_t step, rows;
+    h->tables = (size_t)bags->table_count;
+    TRY(alloc_hot_rows(h));
+    memcpy(h->desc, bags->tables, h->tables * sizeof *h->desc);
+    for (size_t t = 0; t < h->tables; t++)
+        h->most[t][HOT] = most_of(o->hot_rows), h->most[t][WARM] = most_of(o->warm_rows);
+    if ((chooses || !o->profile) && goes_on && neo_find_checkpoint(o->saves.dir, &step) == NEO_OK)
+        return counts_of_checkpoint(m, o, step), NEO_OK;
+    if (!o->profile)
+        REFUSE("--%s needs --profile, which names them: there is no checkpoint that does",
+               o->hot_rows ? "hot-rows" : "warm-rows");
+    for (size_t t = 0; t < h->tables; t++) {
+        int64_t groups;
+        if (!neo_profile_uses(m->profile, h->desc[t].name, &groups, &rows, NULL) ||
+            rows != h->desc[t].rows)
+            REFUSE("--profile %s: the profile has no table '%s' of %lld rows", o->profile,
+                   h->desc[t].name, (long long)h->desc[t].rows);
+    }
+    return chooses ? counts_of_plan(m, o, bags) : NEO_OK;
+}
+/* Half as many rows, where those that the plan has chosen do not fit --memory. Returns 0 if there
+   are none left. */
+static int fewer_rows(model *m, const options *o, neo_status *status) {
+    const int64_t asked[] = {o->hot_rows, o->warm_rows};
+    int64_t left = 0;
+    for (size_t q = 0; !m->hot.of_checkpoint && q < CLASSES * m->hot.tables; q++) {
+        int64_t *most = &m->hot.most[q / CLASSES][q % CLASSES];
+        if (asked[q % CLASSES] == CLI_AUTO) left += *most, *most /= 2;
+    }
+    if (left) *status = NEO_OK;
+    return left > 0;
+}
+
+/* ---- which they are ---- */
 /* Of the rows of a table that are named, the most used first: how many are hot, and warm. A copy of
    all is the plan's to choose: some are neither. */
-static neo_status count_classes(hot_tables *h, const options *o, int32_t t, int64_t named,
-                                int64_t rows) {
-    const int64_t most[] = {o->hot_rows, o->warm_rows};
+static neo_status count_classes(hot_tables *h, int32_t t, int64_t named) {
+    int64_t rows = h->desc[t].rows;
     for (int c = 0; c < CLASSES; c++) {
         int64_t *count = &h->count[c][t];
-        *count = named < most[c] ? named : most[c];
+        *count = named < h->most[t][c] ? named : h->most[t][c];
         if (*count >= rows) *count = 0;
         named -= *count, rows -= *count;
         h->features[c] += *count > 0;
+        free(h->rows[c][t]);
         h->rows[c][t] = calloc((size_t)*count + 1, sizeof(int64_t));
         if (!h->rows[c][t]) return out_of_memory();
     }
     return NEO_OK;
 }
-/* Without a profile: room for those that are read from a checkpoint, which names them. */
-static neo_status place_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
-    hot_tables *h = &m->hot;
-    for (int32_t t = 0; t < bags->table_count; t++) {
-        TRY(count_classes(h, o, t, o->hot_rows + o->warm_rows, bags->tables[t].rows));
+/* Room for those that are read from a checkpoint, which names them. */
+static neo_status place_hot_rows(hot_tables *h) {
+    for (int32_t t = 0; t < (int32_t)h->tables; t++) {
+        TRY(count_classes(h, t, h->most[t][HOT] + h->most[t][WARM]));
         for (int c = 0; c < CLASSES; c++)
             for (int64_t i = 0; i < h->count[c][t]; i++) h->rows[c][t][i] = i;
     }
     return NEO_OK;
 }
-/* The hot rows of each table, rising: at most --hot-rows, and not all; then its warm ones. */
-static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
+/* The hot rows of each table, rising: as many as are chosen, and not all; then its warm ones. */
+static neo_status read_hot_rows(model *m, const options *o) {
     hot_tables *h = &m->hot;
-    int64_t rows, ids, groups, named, step, all_named = 0;
-    if (!o->profile && (!o->saves.dir || neo_find_checkpoint(o->saves.dir, &step) != NEO_OK))
-        REFUSE("--%s needs --profile, which names them: there is no checkpoint that does",
-               o->hot_rows ? "hot-rows" : "warm-rows");
-    if (!o->profile) return place_hot_rows(m, o, bags);
-    for (int32_t t = 0; t < bags->table_count; t++) {
-        const neo_table_desc *table = &bags->tables[t];
-        const neo_row_use *use =
-            neo_profile_uses(m->profile, table->name, &groups, &rows, &ids);
-        if (!use || rows != table->rows)
-            REFUSE("--profile %s: the profile has no table '%s' of %lld rows", o->profile,
-                   table->name, (long long)table->rows);
-        const int64_t *most = neo_profile_rows(m->profile, table->name, &named);
-        TRY(check_named(o, use, groups, table->name, named));
-        all_named += named;
-        TRY(count_classes(h, o, t, named, rows));
+    int64_t groups, named, all_named = 0, wanted = 0;
+    char text[32];
+    if (h->of_checkpoint) return place_hot_rows(h);
+    for (int32_t t = 0; t < (int32_t)h->tables; t++) {
+        const char *table = h->desc[t].name;
+        const neo_row_use *use = neo_profile_uses(m->profile, table, &groups, NULL, NULL);
+        const int64_t *most = neo_profile_rows(m->profile, table, &named);
+        TRY(check_named(o, use, groups, table, named, h->most[t][HOT] + h->most[t][WARM]));
+        all_named += named, wanted += h->most[t][HOT] + h->most[t][WARM];
+        TRY(count_classes(h, t, named));
         for (int c = 0; c < CLASSES; most += h->count[c++][t]) {
             if (h->count[c][t])
                 memcpy(h->rows[c][t], most, (size_t)h->count[c][t] * sizeof *most);
             qsort(h->rows[c][t], (size_t)h->count[c][t], sizeof(int64_t), by_row);
         }
     }
-    if (h->features[HOT] || h->features[WARM]) return NEO_OK;
+    if (h->features[HOT] || h->features[WARM] || !wanted) return NEO_OK;
     if (all_named)
-        REFUSE("--%s %lld: no table has more rows: copies of all are --plan dp",
+        REFUSE("--%s %s: no table has more rows: copies of all are --plan dp",
                o->hot_rows ? "hot-rows" : "warm-rows",
-               (long long)(o->hot_rows ? o->hot_rows : o->warm_rows));
-    REFUSE("--profile %s names no hot rows: " COUNT_AGAIN, o->profile, (long long)o->hot_rows,
-           (long long)o->warm_rows);
+               rows_asked(o->hot_rows ? o->hot_rows : o->warm_rows, text));
+    return count_again(o, "no hot rows");
 }
 
 /* Tables of a class of rows of others, from `next` on, whose rows begin as those of the others.
@@ -105,26 +204,15 @@ static int32_t add_tables(model *m, int kind, int32_t next) {
     }
     return next;
 }
-static neo_status alloc_hot_rows(hot_tables *h) {
-    const size_t count = h->tables, most = (1 + CLASSES) * count;
-    for (int c = 0; c < CLASSES; c++) {
-        h->rows[c] = calloc(2 * count, sizeof *h->rows[c]);
-        h->count[c] = calloc(2 * count, sizeof *h->count[c]);
-        if (!h->rows[c] || !h->count[c]) return out_of_memory();
-    }
-    h->names = calloc(most, sizeof *h->names), h->desc = calloc(most, sizeof *h->desc);
-    h->placements = calloc(most, sizeof *h->placements);
-    return h->names && h->desc && h->placements ? NEO_OK : out_of_memory();
-}
 /* The tables, and those of hot rows behind them; those of warm rows are for another neo_shard. */
 static neo_status split_tables(model *m, const options *o, neo_bags_desc *bags) {
     hot_tables *h = &m->hot;
     const int32_t count = bags->table_count;
-    h->tables = (size_t)count;
-    TRY(alloc_hot_rows(h));
-    TRY(read_hot_rows(m, o, bags));
     memcpy(h->desc, bags->tables, h->tables * sizeof *h->desc);
-    const int32_t rest = add_tables(m, HOT, count), all = add_tables(m, WARM, rest);
+    h->features[HOT] = h->features[WARM] = 0;
+    TRY(read_hot_rows(m, o));
+    const int32_t rest = add_tables(m, HOT, count);
+    (void)add_tables(m, WARM, rest);
     for (int32_t t = 0; t < count; t++) {
         char (*names)[160] = &h->names[(1 + CLASSES) * t];
         if (!h->count[HOT][t] && !h->count[WARM][t]) continue;
@@ -132,6 +220,12 @@ static neo_status split_tables(model *m, const options *o, neo_bags_desc *bags) 
         h->desc[t].name = names[0]; /* not that of a table which has all rows */
     }
     bags->tables = h->desc, bags->table_count = rest, bags->max_ids = bags->max_batch * rest;
+    return NEO_OK;
+}
+/* Split batches of so many features, and their rows. */
+static neo_status alloc_split(model *m, int32_t count) {
+    hot_tables *h = &m->hot;
+    const int32_t rest = count + h->features[HOT], all = rest + h->features[WARM];
     for (int i = 0; i < 2 + (rest > count && all > rest); i++)
         TRY(neo_jagged_create(m->ctx, &(neo_jagged_desc){.feature_count = i < 2 ? all : rest,
                                   .max_bags = m->most_samples * all,
@@ -147,31 +241,32 @@ static neo_status check_leaves(int leaves, int nodes) {
     return NEO_OK;
 }
 /* The tables of warm rows: by ranges of rows over the ranks of a node, alike in all nodes.
-   others: the plan of the rest. Collective. */
-static neo_status create_warm(model *m, const options *o, const neo_plan *others) {
-    hot_tables *h = &m->hot;
+   others: the tables of the rest, before those of warm rows. */
+static neo_status plan_warm(model *m, const options *o, const neo_bags_desc *others,
+                            neo_plan **plan) {
     const int ranks = neo_comm_size(m->comm), per_node = ranks_per_node(m->comm);
-    neo_plan *plan = NULL;
-    neo_plan_desc d = *neo_plan_desc_of(others);
-    neo_bags_desc bags = *d.bags;
+    neo_bags_desc bags = *others;
+    neo_plan_desc d;
     bags.name = "warm";
-    bags.tables = h->desc + d.bags->table_count, bags.table_count = h->features[WARM];
-    bags.feature_table = NULL, bags.feature_count = 0;
+    bags.tables = others->tables + others->table_count, bags.table_count = m->hot.features[WARM];
     bags.max_ids = bags.max_batch * bags.table_count;
-    d.bags = &bags, d.ids_per_sample = NULL, d.table_placements = NULL;
+    TRY(describe_plan(m, o, &bags, &d));
+    d.table_placements = NULL;
     d.replicas = ranks / per_node, d.sync_every = NEO_SYNC_MERGED, d.skip_empty = 1;
     d.cluster.ranks = per_node, d.cluster.memory_bytes = 0;
     d.dense_flops_bottom = d.dense_flops_top = 0, d.dense_params = 0;
-    TRY(agree(m->comm, check_leaves(neo_ctx_repro_shards(m->ctx), d.replicas)));
-    neo_status status = neo_plan_create_uniform(m->ctx, &d, NEO_ROW_WISE, &plan);
-    if (status == NEO_OK && neo_comm_rank(m->comm) == 0) {
+    TRY(check_leaves(neo_ctx_repro_shards(m->ctx), d.replicas));
+    return neo_plan_create_uniform(m->ctx, &d, NEO_ROW_WISE, plan);
+}
+/* Collective. */
+static neo_status create_warm(model *m, const options *o, const neo_plan *plan) {
+    neo_status status = NEO_OK;
+    if (neo_comm_rank(m->comm) == 0) {
         if (o->show_plan) show_plan(plan);
         if (m->report) status = report_places(m->report, plan);
     }
-    status = agree(m->comm, status);
-    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->data, plan, &h->warm));
-    neo_plan_destroy(plan);
-    return status;
+    TRY(agree(m->comm, status));
+    return agree(m->comm, neo_shard_create(m->data, plan, &m->hot.warm));
 }
 
 static neo_status split_batch(hot_tables *h, neo_jagged_buffer *to, const neo_jagged *batch) {
@@ -197,7 +292,7 @@ static const neo_jagged *split_features(hot_tables *h, int i) {
 /* *batch, and *next if it is not NULL, become their split ones; a batch that was next is split. */
 static neo_status split_batches(model *m, const neo_jagged **batch, const neo_jagged **next) {
     hot_tables *h = &m->hot;
-    if (!h->tables) return NEO_OK;
+    if (!h->features[HOT] && !h->features[WARM]) return NEO_OK;
     if (!h->ahead) TRY(split_batch(h, h->split[h->turn], *batch));
     *batch = split_features(h, h->turn);
     h->ahead = *next != NULL;
@@ -274,10 +369,9 @@ static void name_rows(const hot_tables *h, int kind, size_t t, char *name, size_
 /* Which rows are hot, or warm, is a part of the model: a checkpoint's go on. */
 static neo_status add_hot_rows(const model *m, const options *o) {
     char name[200];
-    snprintf(name, sizeof name, "%lld", (long long)o->hot_rows);
-    TRY(neo_state_define(m->state, "hot_rows", name));
-    snprintf(name, sizeof name, "%lld", (long long)o->warm_rows);
-    if (o->warm_rows) TRY(neo_state_define(m->state, "warm_rows", name));
+    TRY(neo_state_define(m->state, "hot_rows", rows_asked(o->hot_rows, name)));
+    if (o->warm_rows)
+        TRY(neo_state_define(m->state, "warm_rows", rows_asked(o->warm_rows, name)));
     for (int c = 0; c < CLASSES; c++)
         for (size_t t = 0; t < m->hot.tables; t++) {
             name_rows(&m->hot, c, t, name, sizeof name);
@@ -314,6 +408,6 @@ static void destroy_hot_rows(model *m) {
         free(h->rows[c]), free(h->count[c]);
     }
     neo_tensor_free(m->ctx, &h->wide);
-    free(h->names), free(h->desc), free(h->placements);
+    free(h->names), free(h->desc), free(h->placements), free(h->most);
 }
 #endif

@@ -55,6 +55,8 @@ typedef struct hot_tables {
     int turn, ahead;          /* of split: that of this batch; it is full already */
     neo_tensor wide;          /* rows of all these tables, then their gradients */
     neo_shard *warm;          /* NULL: there are no warm rows */
+    int64_t (*most)[CLASSES]; /* [tables]: at most so many rows of a class */
+    int of_checkpoint;        /* which rows these are is read from there */
 } hot_tables;
 
 /* --evict score: see score.h. */

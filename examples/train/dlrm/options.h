@@ -218,15 +218,16 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("save-profile", save_profile, "FILE", NULL,
              "count how often the rows of tables are used by the training data, write it as text, "
              "for --profile FILE of dlrm and plan, and stop"),
-    CLI_COUNT("hot-rows", hot_rows, "N", NULL, 0, 1000000,
+    CLI_COUNT("hot-rows", hot_rows, "N", NULL, CLI_AUTO, 1000000,
               "*the N rows of each table that are used most by --profile FILE (of --save-profile "
               "with this N or more; a checkpoint has its own) have a copy on every rank: their "
-              "ids, rows and gradients do not travel; with --skip-empty, but for --replicas"),
-    CLI_COUNT("warm-rows", warm_rows, "N", NULL, 0, 1000000,
+              "ids, rows and gradients do not travel; with --skip-empty, but for --replicas. auto: "
+              "of each table as many as the links of the ranks that begin the training make worth "
+              "it, within --memory; a checkpoint's stay, on any ranks"),
+    CLI_COUNT("warm-rows", warm_rows, "N", NULL, CLI_AUTO, 1000000,
               "*the next N rows, behind --hot-rows, have a copy on each of --nodes, cut over its "
               "ranks: their ids and rows stay in the node, their gradients cross once a row; V of "
-              "--repro-shards is H of --nodes times a power of two; --memory does not count them, "
-              "build/serve does not take them"),
+              "--repro-shards is H of --nodes times a power of two; or auto"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
@@ -528,6 +529,8 @@ static neo_status check_hot_rows(const options *o) {
     if (!o->profile && !o->save_profile && !reads_only(o) && !o->saves.resume)
         REFUSE("--%s needs --profile, which names them", name);
     if (device) REFUSE("--%s is for --device cpu", name);
+    if (o->hot_rows == CLI_AUTO && o->replicas > 1)
+        REFUSE("--hot-rows auto does not go with --replicas: give a number");
     if (o->warm_rows && o->replicas > 1) REFUSE("--warm-rows does not go with --replicas");
     return goes_without(name, without, sizeof without / sizeof without[0]);
 }

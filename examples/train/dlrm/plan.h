@@ -44,10 +44,9 @@ static int64_t table_rows(const neo_ctx *ctx, const options *o, neo_feature f) {
     return o->keys ? (rows + unit - 1) / unit * unit : f.rows;
 }
 
-static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags,
-                              neo_plan **plan) {
+static neo_status describe_plan(model *m, const options *o, const neo_bags_desc *bags,
+                                neo_plan_desc *to) {
     const mlp_size bottom = size_of_mlp(m->params[BOTTOM]), top = size_of_mlp(m->params[TOP]);
-    neo_placement placement;
     const int ranks = neo_comm_size(m->comm), groups = (int)o->replicas;
     m->there.on = neo_ctx_device(m->ctx) && ranks > 1 && groups == 1 && !o->tier;
     if (ranks % groups)
@@ -73,10 +72,28 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 && !d.skip_empty &&
         d.wire_forward == NEO_WIRE_F32 && d.wire_backward == NEO_WIRE_F32)
         d.cluster.link[NEO_LEVEL_LOCAL].bandwidth = 1e12; /* rows of f32 are lent, not sent */
-    if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
-    if (neo_placement_parse(o->plan, &placement) == NEO_OK)
-        return neo_plan_create_uniform(m->ctx, &d, placement, plan);
-    return neo_plan_read(m->ctx, &d, o->plan, plan);
+    *to = d;
+    return NEO_OK;
+}
+/* warm: of warm rows, which take a part of --memory; or NULL. */
+static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags,
+                              const neo_plan *warm, neo_plan **plan) {
+    const int64_t taken = warm ? neo_plan_step_of(warm).most_bytes : 0;
+    neo_placement placement;
+    neo_plan_desc d;
+    neo_status status;
+    TRY(describe_plan(m, o, bags, &d));
+    if (d.cluster.memory_bytes && d.cluster.memory_bytes <= taken)
+        return neo_fail(NEO_ERR_CAPACITY, "--memory %lld: warm rows alone take %lld",
+                        (long long)o->memory, (long long)taken);
+    if (d.cluster.memory_bytes) d.cluster.memory_bytes -= taken;
+    if (strcmp(o->plan, "auto") == 0) status = neo_plan_create(m->ctx, &d, plan);
+    else if (neo_placement_parse(o->plan, &placement) == NEO_OK)
+        status = neo_plan_create_uniform(m->ctx, &d, placement, plan);
+    else status = neo_plan_read(m->ctx, &d, o->plan, plan);
+    if (status != NEO_ERR_CAPACITY || !taken) return status;
+    return neo_fail(status, "%s, and %lld of warm rows besides", neo_last_error(),
+                    (long long)taken);
 }
 
 /* An MLP's option, as far as it needs no look at the data. out: its last width; 0: any. */
@@ -333,8 +350,8 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
 }
 
 static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bags,
-                            neo_plan **plan) {
-    TRY(create_plan(m, o, bags, plan));
+                            const neo_plan *warm, neo_plan **plan) {
+    TRY(create_plan(m, o, bags, warm, plan));
     if (neo_comm_rank(m->comm) > 0) return NEO_OK;
     if (neo_comm_size(m->comm) == 1 && strcmp(o->plan, "auto") && !o->show_plan)
         fprintf(stderr, "note: --plan %s: one rank has all tables; --ranks gives more\n", o->plan);

@@ -163,20 +163,6 @@ static neo_status restore(run *r) {
     return no_model(r, status);
 }
 
-/* Without a profile a checkpoint must have --hot-rows hot rows of each table, and --warm-rows warm
-   ones: another number shows in the tables that differ, as "hot_rows" is the same. */
-static neo_status restore_hot(run *r) {
-    char why[1024];
-    const neo_status status = restore(r);
-    snprintf(why, sizeof why, "%s", neo_last_error());
-    if (status == NEO_OK) return check_read_rows(&r->m, r->o->saves.dir);
-    if (status != NEO_ERR_MISMATCH || !r->m.hot.tables || r->o->profile) return status;
-    const int none = strstr(why, ".row_buckets is ") && strstr(why, "not defined here");
-    const int cold = strstr(why, ".cold.") && !strstr(why, " has shape ");
-    if (!none && !cold && !strstr(why, ".hot.") && !strstr(why, ".warm.")) return status;
-    return neo_fail(status, "%s: give --profile, as its training had it", why);
-}
-
 /* Dictionaries of words come from the training files, or from a checkpoint when only a test file
    is given. */
 static neo_status fit_schema(run *r) {
@@ -429,6 +415,20 @@ static neo_status look_at_tests(run *r) {
     return NEO_OK;
 }
 
+/* Rows of the table with most that a batch names more than once in the mean, as must all that are
+   worth copies; at least `rows`. */
+static int64_t rows_of_batches(const run *r, int64_t samples, int64_t rows) {
+    for (int32_t t = 0; t < neo_schema_feature_count(r->m.schema); t++) {
+        int64_t groups, often = 0;
+        const neo_row_use *use = neo_profile_uses(
+            r->m.profile, neo_schema_feature(r->m.schema, t).name, &groups, NULL, NULL);
+        for (int64_t i = 0; i < groups; i++)
+            if ((double)use[i].ids * (double)r->o->batch > (double)use[i].rows * (double)samples)
+                often += use[i].rows;
+        rows = often > rows ? often : rows;
+    }
+    return rows;
+}
 /* --save-profile: a pass over the training data. */
 static neo_status count_rows(run *r, neo_reader_desc d) {
     const int32_t tables = neo_schema_feature_count(r->m.schema);
@@ -450,8 +450,10 @@ static neo_status count_rows(run *r, neo_reader_desc d) {
     if (status != NEO_END) return status;
     printf("counted %lld sample%s, %d table%s\n", (long long)samples, PLURAL(samples),
            (int)tables, PLURAL(tables));
-    const int64_t apart = r->o->hot_rows + r->o->warm_rows;
-    if (apart) TRY(neo_profile_hot(r->m.profile, apart));
+    const int64_t hot = r->o->hot_rows, warm = r->o->warm_rows;
+    int64_t apart = (hot > 0 ? hot : 0) + (warm > 0 ? warm : 0);
+    if (hot == CLI_AUTO || warm == CLI_AUTO) apart = rows_of_batches(r, samples, apart);
+    if (hot || warm) TRY(neo_profile_hot(r->m.profile, apart));
     return neo_profile_write(r->m.profile, r->o->save_profile);
 }
 
@@ -475,7 +477,8 @@ static neo_status set_up(run *r) {
     TRY(agree(r->me.comm, create_state(r)));
     if (r->me.rank == 0) r->me.job->model = describe_model(&r->m, r->o);
     TRY(agree(r->me.comm, r->me.rank || r->me.job->model ? NEO_OK : out_of_memory()));
-    TRY(restore_hot(r));
+    TRY(restore(r));
+    TRY(check_read_rows(&r->m, r->o->saves.dir));
     return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));
 }
 

@@ -109,16 +109,26 @@ static neo_status advise_memory(const options *o, neo_status status) {
 }
 /* Collective. */
 static neo_status create_tables(model *m, const options *o) {
-    neo_plan *plan = NULL;
-    neo_bags_desc bags;
+    neo_plan *plan = NULL, *warm = NULL;
+    neo_bags_desc whole, bags;
     size_t count = (size_t)neo_schema_feature_count(m->schema);
     if (!count) return NEO_OK;
     neo_table_desc *tables = calloc(count, sizeof *tables);
-    neo_status mine = tables ? describe_tables(m, o, tables, &bags) : out_of_memory();
-    if (mine == NEO_OK && (o->hot_rows || o->warm_rows)) mine = split_tables(m, o, &bags);
-    if (mine == NEO_OK && !o->towers) mine = make_plan(m, o, &bags, &plan);
+    neo_status mine = tables ? describe_tables(m, o, tables, &whole) : out_of_memory();
+    const int apart = o->hot_rows || o->warm_rows;
+    if (mine == NEO_OK && apart) mine = choose_rows(m, o, &whole);
+    do {
+        bags = whole;
+        neo_plan_destroy(warm);
+        warm = NULL;
+        if (mine == NEO_OK && apart) mine = split_tables(m, o, &bags);
+        if (mine == NEO_OK && m->hot.features[WARM]) mine = plan_warm(m, o, &bags, &warm);
+        if (mine == NEO_OK && !o->towers) mine = make_plan(m, o, &bags, warm, &plan);
+    } while (mine == NEO_ERR_CAPACITY && fewer_rows(m, o, &mine));
+    if (mine == NEO_OK && apart) mine = alloc_split(m, whole.table_count);
     neo_status status = agree(m->comm, mine);
-    if (status == NEO_OK && m->hot.features[WARM]) status = create_warm(m, o, plan);
+    if (status == NEO_OK && warm) status = create_warm(m, o, warm);
+    neo_plan_destroy(warm);
     if (status == NEO_OK && o->towers) status = create_towers(m, o, &bags);
     else if (status == NEO_OK)
         status = agree(m->comm, advise_memory(o, neo_shard_create(m->data, plan, &m->tables)));
