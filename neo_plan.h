@@ -419,8 +419,8 @@ NEO_API void neo_profile_destroy(neo_profile *profile);
        hot    2 (4 c + 1): L - 1 times inside, W - L times across
    A row is what takes least; of equals the colder. Nodes of unequal ranks: no row is warm.
    most: [NEO_HEAT_COUNT] at most so many rows are hot, and warm; NULL: no limits.
-   level: [NEO_HEAT_COUNT] what all rows of each kind take; the bytes of sums by rows (the 2 (...) of
-   warm and hot ones) and those of memory are exact, the others those of ids drawn by their counts.
+   level: [NEO_HEAT_COUNT] what all rows of each kind take; bytes of sums by rows (the 2 (...) of
+   warm and hot ones) and of memory are exact, the others those of ids drawn by their counts.
    Errors   NEO_ERR_ARG: an argument is NULL, or there is no such table. NEO_ERR_UNSUPPORTED: a plan
             of replicas. NEO_ERR_MISMATCH: the profile has none of its name and rows. */
 enum { NEO_COLD, NEO_WARM, NEO_HOT, NEO_HEAT_COUNT };
@@ -6737,7 +6737,7 @@ static neo_status neo__profile_choose(neo_profile *profile, neo__profile_table *
     neo_free(profile->ctx, key, bytes);
     return NEO_OK;
 }
-/* What each of `rows` rows of one kind takes that a batch names `uses` times, added to *level.
+/* Add to *level what each of `rows` rows of one kind takes that a batch names `uses` times.
    Returns the seconds of a row. */
 static double neo__plan_level_add(const neo__plan_table *table, int heat, double uses, int64_t rows,
                                   neo_row_level *level) {

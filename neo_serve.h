@@ -923,7 +923,7 @@ struct neo_model {
 
 enum { NEO__HOT_KINDS = 2 };
 static const char *const neo__hot_words[] = {"hot", "warm"};
-/* Of feature t; NULL: none of its rows is. */
+/* The rows of feature t of a kind; NULL: it has none. */
 static neo__hot *neo__hot_of(const neo_model *model, int kind, int64_t t) {
     neo__hot *hot = model->hot ? model->hot + kind * model->feature_count + t : NULL;
     return hot && hot->count ? hot : NULL;

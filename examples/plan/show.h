@@ -63,14 +63,15 @@ static void print_tables(const job *j, const neo_plan *plan, int verbose) {
             printf("%-9s  %6d  %8.4g  %4.1f %%\n", neo_placement_name((neo_placement)p), count[p],
                    size[p], 100 * size[p] / all);
 }
-/* Rows that are worth copies, as dlrm --hot-rows auto --warm-rows auto takes them, and what all rows
-   take; of a table that the profile does not have, or of replicas, none. copies 0: as without any.
+/* Rows that are worth copies, as dlrm --hot-rows auto --warm-rows auto takes them, and what all
+   rows take; of a table that the profile does not have, or of replicas, none. copies 0: as without.
    Returns whether it has. */
 static int levels_of(const job *j, const neo_plan *plan, int32_t t, int copies,
                      neo_row_level *level) {
     static const int64_t none[NEO_HEAT_COUNT];
     memset(level, 0, NEO_HEAT_COUNT * sizeof *level);
-    return j->profile && neo_plan_levels(plan, t, j->profile, copies ? NULL : none, level) == NEO_OK;
+    if (!j->profile) return 0;
+    return neo_plan_levels(plan, t, j->profile, copies ? NULL : none, level) == NEO_OK;
 }
 static void print_level(const char *name, const neo_row_level *l, double ids) {
     printf("%-14s %11lld  %5.1f %%  %9s  %9s  %9s  %9s\n", name, (long long)l->rows,

@@ -17,9 +17,9 @@ budget() {
     neo_store.h) echo 2507 0 0 0 ;;
     neo_state.h) echo 5190 0 0 0 ;;
     neo_data.h) echo 8057 0 0 0 ;;
-    neo_serve.h) echo 3029 0 0 0 ;;
+    neo_serve.h) echo 3084 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 7702 0 0 1 ;;
+    neo_plan.h) echo 7744 0 0 1 ;;
     neo_fsdp.h) echo 7296 0 0 0 ;;
     neo_cuda.cuh) echo 7371 0 0 32 ;;
     esac
