@@ -66,7 +66,7 @@ static neo_status set_up_rank(neo_comm *comm, void **rank) {
     TRY(create_units(&r->m, &dlrm.o));
     neo_bags_desc bags;
     status = describe_tables(&r->m, &dlrm.o, tables, &bags);
-    if (status == NEO_OK) status = make_plan(&r->m, &dlrm.o, &bags, &plan);
+    if (status == NEO_OK) status = make_plan(&r->m, &dlrm.o, &bags, NULL, &plan);
     status = agree(comm, status);
     if (status == NEO_OK) status = agree(comm, neo_shard_create(comm, plan, &r->m.tables));
     if (status == NEO_OK && neo_comm_rank(comm) == 0)
@@ -82,8 +82,8 @@ static neo_status work_rank(void *rank, int command, int64_t count) {
     (void)command;
     for (; count > 0; count--, r->step++) {
         neo_batch batch = r->batch[r->step % dlrm.batches];
-        TRY(train_batch(&r->m, &batch, &r->batch[(r->step + 1) % dlrm.batches], 1,
-                        (float)dlrm.o.lr));
+        const told_batches next = {{&r->batch[(r->step + 1) % dlrm.batches]}, 1};
+        TRY(train_batch(&r->m, &batch, &next, 1, (float)dlrm.o.lr));
     }
     if (neo_comm_rank(r->m.comm) == 0)
         dlrm.loss = neo_exact_value(&r->m.sum[r->m.turn].loss) / (double)dlrm.o.batch;

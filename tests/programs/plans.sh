@@ -517,7 +517,7 @@ fi
 grep -E '^[a-z_]+ [a-z0-9.e+ -]+$' "$W/measured" | sed -n '/^memory_bandwidth/,$p' \
     >>"$W/measured.cluster"
 "$B/plan" "$W/skewed.model" "$W/measured.cluster" >"$W/again" 2>>"$W/err"
-if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 7 ] &&
+if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 9 ] &&
     [ "$(grep -c '^layer ' "$W/measured.cluster")" = 9 ] && [ ! -e "$disk/rows.tier" ] &&
     [ "$(grep '^tier disk' "$W/measured.cluster" | sort -u | wc -l)" = 2 ] &&
     sed '/^memory_bandwidth/,$d' "$W/measured" | cmp -s - "$W/again"; then
