@@ -110,6 +110,24 @@ static int parse_sweep(command *c) {
     if (c->given[OPT_TIMELINE] && timeline_ending(c->given[OPT_TIMELINE])) return 2;
     return 0;
 }
+/* A file that is read is not written, and each that is written is one. Returns 2 after an error. */
+static int parse_files(const command *c) {
+    const int writes[] = {OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_DISK};
+    const char *reads[] = {c->file[0], c->file[1], c->given[OPT_SETS], c->given[OPT_PLAN],
+                           c->given[OPT_PROFILE]};
+    for (int i = 0; i < 4; i++) {
+        const char *name = c->given[writes[i]], *option = NAMES[writes[i]];
+        for (int k = 0; k < 5; k++)
+            if (name && reads[k] && strcmp(name, reads[k]) == 0)
+                return fprintf(stderr, "plan: %s %s: is read, too: give another name\n", option,
+                               name), 2;
+        for (int k = 0; k < i; k++)
+            if (name && c->given[writes[k]] && strcmp(name, c->given[writes[k]]) == 0)
+                return fprintf(stderr, "plan: %s %s: is written by %s, too: give another name\n",
+                               option, name, NAMES[writes[k]]), 2;
+    }
+    return 0;
+}
 /* Returns 2 after an error. */
 static int parse(int argc, char **argv, command *c) {
     for (int i = 1; i < argc; i++) {
@@ -132,7 +150,7 @@ static int parse(int argc, char **argv, command *c) {
         fprintf(stderr, "plan: --plan and --all both say where tables are: leave one out\n");
         return 2;
     }
-    return parse_sweep(c);
+    return parse_files(c) || parse_sweep(c) ? 2 : 0;
 }
 
 /* What follows from the numbers of the files. */
@@ -427,9 +445,10 @@ int main(int argc, char **argv) {
     if (refused) return refused;
     if (c.given[OPT_HELP]) return printf("%s", HELP), check_stdout();
     if (c.given[OPT_SET]) return print_set(c.given[OPT_SET]) || check_stdout();
-    if (c.files == 1 && !c.given[OPT_SETS])
-        return fprintf(stderr, "plan: %s: give a MODEL and a CLUSTER (--help)\n", c.file[0]), 2;
-    if (!c.files && !c.given[OPT_SETS]) return fprintf(stderr, "%s", HELP), 2;
+    if (argc < 2) return fprintf(stderr, "%s", HELP), 2;
+    if (c.files < 2 && !c.given[OPT_SETS])
+        return fprintf(stderr, "plan: %s: give a MODEL and a CLUSTER (--help)\n",
+                       argv[argc - 1]), 2;
 
     if (c.given[OPT_CALIBRATE]) {
         const neo_comm_desc one = {.ranks = 1};

@@ -167,14 +167,14 @@ static neo_status cli_set(const cli_option *option, void *values, const char *te
         const char *units = "KMGT", *unit = strchr(units, *end);
         for (const char *u = units; unit && value <= option->most && u <= unit; u++)
             value = (double)(whole *= 1024);
-        end += unit != NULL;
+        if (unit) end += strncmp(end + 1, "iB", 2) ? 1 : 3; /* 64MiB, as plan has it */
     }
     if (end == text || *end || errno || !(value >= 0 && value <= option->most))
         REFUSE("--%s %s: not %s number from %g to %.0f%s", option->name, text,
                option->kind == CLI_REAL ? "a" : "a whole", least, option->most,
                option->least < 0 ? ", nor auto"
                : strcmp(option->argument, "BYTES") ? ""
-                                                   : ", maybe with K, M, G or T behind it");
+                                                   : ", maybe with K, M, G or T (or KiB ...)");
     if (value < least) REFUSE("--%s must be at least %.0f", option->name, least);
     if (option->kind == CLI_REAL) memcpy(field, &value, sizeof value);
     else memcpy(field, &whole, sizeof whole);

@@ -1646,6 +1646,12 @@ refused "a report over one of two files" 'read and written' --data "$W/empty.tsv
 cp "$lines" "$W/a,b.columns"
 refused "a report over a description whose name has a comma" 'read and written' --data "$lines" \
     --columns "$W/a,b.columns" --format delimited --report "$W/a,b.columns"
+refused "a profile over the data" 'read and written' --data "$lines" --save-profile \
+    "$W/linked.tsv" $criteo
+refused "a report over a profile" 'read and written' $model --hot-rows 4 --ranks 2 \
+    --profile "$W/a,b.columns" --report "$W/a,b.columns"
+refused "a profile nowhere" '--save-profile: ' $model --save-profile "$W/none/profile"
+refused "bytes in MiB, cut off" 'memory 64Mi: ' $model --tier "$W/tier" --memory 64Mi
 refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --report "$W/./new" \
     $criteo
 refused "missing npy" 'missing' --data "$W/missing_" $npy

@@ -423,6 +423,13 @@ refuse_option "--replicas: the ranks are not so many groups, of nodes or inside 
     --replicas 3
 refuse_option "--replicas: not a number, or out of range" --replicas many
 refuse_option "--sync-every: is of --replicas" --sync-every 4
+refuse_option "--out $W/if.model: is read, too: give another name" --out "$W/if.model"
+refuse_option "--timeline $W/a.svg: is written by --svg, too" --svg "$W/a.svg" \
+    --timeline "$W/a.svg"
+if "$B/plan" --calibrate >"$W/out" 2>"$W/err"; then fail "--calibrate of nothing"; else
+    same "--calibrate alone" "$(cat "$W/err")" \
+        "plan: --calibrate: give a MODEL and a CLUSTER (--help)"
+fi
 printf 'batch 100\ntable a 100x16 2 pooling=none\n' >"$W/bad.model"
 printf "$good_cluster" >"$W/bad.cluster"
 if "$B/plan" "$W/bad.model" "$W/bad.cluster" --replicas auto >"$W/out" 2>"$W/err" ||

@@ -360,16 +360,17 @@ static int reads_only(const options *o) {
 }
 
 static neo_status check_files(const options *o) {
-    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->mllog,
-                             o->machine.trace};
+    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->save_profile,
+                             o->mllog, o->machine.trace};
     const char *lists[] = {o->data, o->test, o->valid};
-    const char *files[] = {o->load, o->columns, o->plan, o->cluster};
+    const char *files[] = {o->load, o->columns, o->plan, o->cluster, o->profile};
+    enum { OUTPUTS = sizeof outputs / sizeof *outputs, LISTS = 3, FILES = 5 };
     TRY(check_list("data", o->data, MAX_FILES));
     TRY(check_list("test", o->test, MAX_FILES));
     TRY(check_list("valid", o->valid, MAX_FILES));
-    for (int i = 0; i < 6; i++) {
-        for (int k = 0; k < 4; k++)
-            if (outputs[i] && ((k < 3 && is_in_list(lists[k], outputs[i])) ||
+    for (int i = 0; i < OUTPUTS; i++) {
+        for (int k = 0; k < FILES; k++)
+            if (outputs[i] && ((k < LISTS && is_in_list(lists[k], outputs[i])) ||
                                (files[k] && is_same_file(files[k], outputs[i]))))
                 REFUSE("%s is both read and written", outputs[i]);
         for (int k = 0; k < i; k++)

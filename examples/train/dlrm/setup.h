@@ -441,6 +441,7 @@ static neo_status count_rows(run *r, neo_reader_desc d) {
     free(table);
     d.schema = r->m.schema;
     if (r->me.ranks > 1) REFUSE("--save-profile counts on one rank");
+    if (status == NEO_OK) status = check_writable("save-profile", r->o->save_profile);
     if (status == NEO_OK) status = open_source(r, d, &r->train);
     while (status == NEO_OK) {
         status = neo_reader_next(r->train.reader, &batch);
