@@ -28,46 +28,6 @@ static neo_status check_list(const char *option, const char *list, int most) {
     return NEO_OK;
 }
 
-/* Whether two paths lead to one file, which need not be there yet. Devices and pipes do not
-   count. */
-static int is_same_file(const char *a, const char *b) {
-#if defined(_WIN32)
-    char whole[2][4096];
-    return _fullpath(whole[0], a, 4096) && _fullpath(whole[1], b, 4096) &&
-           _stricmp(whole[0], whole[1]) == 0;
-#else
-    const char *path[2] = {a, b}, *name[2];
-    struct stat at[2];
-    char folder[4096];
-    int there = 0;
-    for (int i = 0; i < 2; i++) there += stat(path[i], &at[i]) == 0;
-    if (there == 2)
-        return S_ISREG(at[0].st_mode) && at[0].st_dev == at[1].st_dev &&
-               at[0].st_ino == at[1].st_ino;
-    if (there == 1) return 0;
-    for (int i = 0; i < 2; i++) {
-        const char *slash = strrchr(path[i], '/');
-        name[i] = slash ? slash + 1 : path[i];
-        snprintf(folder, sizeof folder, "%.*s.", (int)(name[i] - path[i]), path[i]);
-        if (stat(folder, &at[i]) != 0) return 0;
-    }
-    return strcmp(name[0], name[1]) == 0 && at[0].st_dev == at[1].st_dev &&
-           at[0].st_ino == at[1].st_ino;
-#endif
-}
-
-/* Whether a list of names, separated by commas, has the file. */
-static int is_in_list(const char *list, const char *path) {
-    char name[4096];
-    for (const char *p = list; p && *p; p += *p == ',') {
-        int length = (int)strcspn(p, ",");
-        snprintf(name, sizeof name, "%.*s", length, p);
-        if (is_same_file(name, path)) return 1;
-        p += length;
-    }
-    return 0;
-}
-
 static int is_special_file(const char *path) {
 #if defined(_WIN32)
     (void)path;

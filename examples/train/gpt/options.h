@@ -113,6 +113,14 @@ static const cli_program GPT = {"gpt", "train a small GPT on a text, on one rank
                                 GPT_OPTIONS, sizeof GPT_OPTIONS / sizeof GPT_OPTIONS[0],
                                 GPT_PRESETS};
 
+/* --trace is the only file that is written under a name of its own. */
+static neo_status check_trace(const options *o) {
+    const char *trace = o->machine.trace, *files[] = {o->load, o->tokenizer, o->cluster};
+    int read = trace && (is_in_list(o->data, trace) || is_in_list(o->valid, trace));
+    for (int i = 0; i < 3; i++) read |= trace && files[i] && is_same_file(files[i], trace);
+    if (read) REFUSE("--trace %s is both read and written", trace);
+    return NEO_OK;
+}
 static neo_status check_options(const options *o) {
     if (o->width % o->heads)
         REFUSE("--width %lld: must be a multiple of the %lld of --heads", (long long)o->width,
@@ -128,6 +136,7 @@ static neo_status check_options(const options *o) {
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     TRY(cli_check_saves(&o->saves));
     TRY(cli_check_board(&o->board, &o->machine));
+    TRY(check_trace(o));
     if (o->cluster && !o->machine.trace) REFUSE("--cluster needs --trace: what a step took");
     if (o->patience && !o->eval_every) REFUSE("--patience needs --eval-every");
     if (o->load && o->saves.resume)
