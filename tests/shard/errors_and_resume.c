@@ -121,6 +121,47 @@ static void a_bad_batch_of_one_rank_stops_all_and_breaks_nothing(void) {
     }
 }
 
+/* ---- batches that wait while others go first, twice each: only the last is stepped ---- */
+static neo_status others_first(neo_comm *comm, void *user) {
+    const Case *c = user;
+    const int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
+    neo_shard *shard;
+    Mine mine[MAX_STEPS];
+    TRY(make(c, comm, &shard));
+    for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
+    for (int s = 0, told = 0; s < c->steps; s++) {
+        for (; told < c->steps && told < s + c->plan.pipeline; told++)
+            TRY(neo_shard_prefetch(shard, &mine[told].j, c->size[told]));
+        for (int k = 0; k < 2; k++) {
+            Mine other;
+            mine_make(&other, c, s, rank, ranks);
+            float *out = malloc(4 * (size_t)(other.n * c->width + 1));
+            TRY(neo_shard_forward(shard, &other.j, c->size[s],
+                                  neo_tensor_2d(out, NEO_F32, other.n, c->width)));
+            EXPECT(memcmp(out, c->out[s] + other.begin * c->width,
+                          4 * (size_t)(other.n * c->width)) == 0);
+            free(out);
+            mine_free(&other);
+        }
+        TRY(step_with(c, rank, shard, s, &mine[s]));
+    }
+    TRY(check_digest(comm, shard, c->digest));
+    for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void batches_wait_for_others(void) {
+    for (int i = 0; i < 6; i++) {
+        Case c;
+        neo_ctx *ctx;
+        const int ranks = 1 + i % 4;
+        begin(&c, &ctx, ranks, i, 1 + i % 3);
+        neo_comm_desc d = comm_desc();
+        CHECK_OK(neo_comm_spawn(ranks, &d, others_first, &c, NULL));
+        end(&c, ctx, ranks);
+    }
+}
+
 /* ---- check_finite: the bits of a run without it; what one rank finds ends all ---- */
 static neo_status looked_at(neo_comm *comm, void *user) {
     Case *c = user;
@@ -605,6 +646,7 @@ static void no_rank_waits_for_the_end_of_another(void) {
 
 int main(void) {
     RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
+    RUN(batches_wait_for_others);
     RUN(a_number_that_is_not_finite_is_found);
     RUN(another_global_batch_is_named);
     RUN(calls_out_of_order_are_refused);
