@@ -681,8 +681,8 @@ static neo_status neo__model_json_check(const char *file, neo__model_json *spec)
                    spec->kind->meets == NEO__MEETS_BESIDE,
                NEO_ERR_FORMAT, "%s: model \"%s\" has no \"towers\"", file, spec->name);
     NEO__CHECK(!(spec->hot_at[0] || spec->hot_at[1]) || (tables > 0 && spec->key_rows < 0),
-               NEO_ERR_FORMAT,
-               "%s: neither keys nor a gpt have \"hot_rows\"", file);
+               NEO_ERR_FORMAT, "%s: neither keys nor a gpt have \"%s_rows\"", file,
+               spec->hot_at[0] ? "hot" : "warm");
     if (neo__is_gpt(spec)) return neo__model_gpt_check(file, spec);
     NEO__CHECK(spec->dim >= 1 && spec->dim <= 65536, NEO_ERR_FORMAT,
                "%s: dim %" PRId64 " is not in 1 .. 65,536", file, spec->dim);
