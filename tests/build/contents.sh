@@ -113,8 +113,8 @@ at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests
 at_most "$(wide tests/*.sh tests/*/*.sh tests/*/*.py bench/*.sh bench/*/*.py examples/*.py \
     examples/*/*.py .ci/run Makefile bench/peers/Makefile tests/*.mk tests/*/*.mk | wc -l)" 0 \
     "lines of scripts over 100 columns"
-# Tables and what a program writes (cpu.md) are as wide as their rows.
-prose=$(ls README.md bench/*.md bench/results/*.md examples/data/*/*.md | grep -v results/cpu.md)
+# Tables and what a program writes (cpu*.md) are as wide as their rows.
+prose=$(ls README.md bench/*.md bench/results/*.md examples/data/*/*.md | grep -v results/cpu)
 at_most "$(wide $prose | grep -cv '^|')" 0 "lines of prose over 100 columns"
 
 twice=$(sort "$W/all_marks" | uniq -d)
