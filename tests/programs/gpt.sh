@@ -273,9 +273,9 @@ refused "other micro-batches" 'micro_batches' $small --repro-shards 8 --accumula
     --checkpoint "$W/ckpt/a" --resume
 refused "another text" "text is '60000 characters" --data README.md $model --repro-shards 8 \
     --checkpoint "$W/ckpt/a" --resume
-cp README.md "$W/text"
-refused "a trace over the text" 'text is both read and written' --steps 1 \
-    --data "README.md,$W/text" --trace "$W/./text"
+cp README.md "$W/read"
+refused "a trace over the text" 'read is both read and written' --steps 1 \
+    --data "README.md,$W/read" --trace "$W/./read"
 refused "another width" 'has shape .*: give the --layers, --width and --data of its' $small \
     --repro-shards 8 --width 64 --checkpoint "$W/ckpt/a" --resume
 refused "other layers" 'has no tensor .*: give the --layers, --width and --data of its' $small \
