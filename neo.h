@@ -7685,14 +7685,16 @@ static void neo__bf16_pack_b(const neo__bf16 *product, float *to, float *spare,
             const int64_t words = neo__bf16_words(product, count);
             const int64_t cols = NEO__MIN((int64_t)product->cols, c->n - n0);
             const uint16_t *from = neo__halves(c->b) + k0 * c->b_k + n0 * c->b_col;
-            if (c->b_col == 1)
-                neo__bf16_pack_cols(product, to, product->cols, from, c->b_k, count, cols);
-            for (int64_t j = 0; j < cols && c->b_col != 1; j++)
-                neo__bf16_pack_row(product, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
-            if (c->b_col != 1)
-                product->ctx->gemm->pack_transposed(to, product->cols, spare, NEO__BF16_LINE, words,
-                                                    cols);
+            float *panel = to;
             to += words * product->cols;
+            if (c->b_col == 1) {
+                neo__bf16_pack_cols(product, panel, product->cols, from, c->b_k, count, cols);
+                continue;
+            }
+            for (int64_t j = 0; j < cols; j++)
+                neo__bf16_pack_row(product, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
+            product->ctx->gemm->pack_transposed(panel, product->cols, spare, NEO__BF16_LINE, words,
+                                                cols);
         }
 }
 /* The rows of tiles of A; a_row and a_word of the tile say how they lie. */

@@ -2467,6 +2467,14 @@ static neo_tensor neo__shard_local_rows(const neo_shard *s) {
                                  b->offsets[s->exchange.routes * b->global], s->per_id.dim);
     return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
 }
+/* The next of each source is the first that came of it. */
+static void neo__shard_begin_sources(neo_shard *shard) {
+    const neo__shard_map *map = shard->map;
+    for (int64_t i = 0; i < map->route_count; i++)
+        if (map->parts[map->routes[i].part].first_col == 0)
+            shard->per_id.next[neo__shard_source_of_route(map, &map->routes[i])] =
+                shard->per_id.in_at[i];
+}
 NEO__HOT_BEGIN
 /* Places where numbers leave for each id of this rank's routes, in the units of out_at; then where
    those of each of the caller's ids come, -1: nowhere; then (late) the length of its bag, if that
@@ -2484,10 +2492,7 @@ static void neo__shard_fill_places(neo_shard *shard, int32_t *to) {
             for (int64_t k = offsets[b->start[r]]; k < offsets[b->start[r + 1]]; k++, at += floats)
                 *to++ = (int32_t)at;
         }
-    for (int64_t i = 0; i < map->route_count; i++)
-        if (map->parts[map->routes[i].part].first_col == 0)
-            shard->per_id.next[neo__shard_source_of_route(map, &map->routes[i])] =
-                shard->per_id.in_at[i];
+    neo__shard_begin_sources(shard);
     int32_t *lengths = map->late ? to + neo_jagged_id_count(j) : NULL;
     for (int64_t bag = 0; bag < map->feature_count * j->batch; bag++) {
         const int32_t f = (int32_t)(bag / j->batch);
@@ -2665,8 +2670,7 @@ static neo_status neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int ba
                     : neo__shard_run_replicas(shard, NEO__SHARD_COPIES, rows, 0,
                                               shard->now->batch.batch, copies);
     }
-    for (int64_t i = 0; i < m->route_count; i++)
-        shard->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = shard->per_id.in_at[i];
+    neo__shard_begin_sources(shard);
     const int64_t ids = neo_jagged_id_count(&shard->now->batch);
     if (!back || !neo__shard_wire_stats(shard, 1))
         neo__run_tasks(shard->ctx, m->feature_count, neo__shard_none_task, &k,

@@ -1849,21 +1849,22 @@ NEO__KERNEL_INLINE void NEO__FN(rows8_of)(const neo__tile *t, const int fetches,
             NEO__FN(row8)(t, a, b, init + j, j, c + j, fetches, plain);
     }
 }
+NEO__KERNEL_INLINE void NEO__FN(rows8_part)(const neo__tile *t, const int plain) {
+    if (NEO__TRAINS && t->fetch) NEO__FN(rows8_of)(t, 1, 0);
+    else if (NEO__TRAINS && plain) NEO__FN(rows8_of)(t, 0, 1);
+    else NEO__FN(rows8_of)(t, 0, 0);
+}
 NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
-    const int ends = t->init || t->bias || t->relu || t->streams;
     if (NEO__TRAINS && t->piece) { /* of one row */
         neo__tile part = *t;
         for (const neo__gemm_piece *p = t->piece; p < t->piece + t->pieces; p++) {
             part.piece = p, part.k = p->count;
             part.init = p->resume ? t->slot[p->slot] : NULL;
             part.c = p->last ? t->c : t->slot[p->slot - p->merges];
-            if (t->fetch) NEO__FN(rows8_of)(&part, 1, 0);
-            else NEO__FN(rows8_of)(&part, 0, 0);
+            NEO__FN(rows8_part)(&part, 0);
             part.a += p->count * t->a_k, part.b += p->count * t->b_k;
         }
-    } else if (NEO__TRAINS && t->fetch) NEO__FN(rows8_of)(t, 1, 0);
-    else if (NEO__TRAINS && !ends) NEO__FN(rows8_of)(t, 0, 1);
-    else NEO__FN(rows8_of)(t, 0, 0);
+    } else NEO__FN(rows8_part)(t, !(t->init || t->bias || t->relu || t->streams));
     if (NEO__TRAINS && t->streams) NEO__STREAM_END();
 }
 #endif

@@ -11,8 +11,8 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17520 0 1 15 ;;
-    neo_kernels.h) echo 4995 0 0 2 ;;
+    neo.h) echo 17522 0 1 15 ;;
+    neo_kernels.h) echo 4996 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2507 0 0 0 ;;
     neo_state.h) echo 5190 0 0 0 ;;
@@ -20,7 +20,7 @@ budget() {
     neo_serve.h) echo 3084 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 7744 0 0 1 ;;
-    neo_fsdp.h) echo 7296 0 0 0 ;;
+    neo_fsdp.h) echo 7300 0 0 0 ;;
     neo_cuda.cuh) echo 7371 0 0 32 ;;
     esac
 }

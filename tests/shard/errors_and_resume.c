@@ -51,6 +51,12 @@ static neo_comm_desc comm_desc(void) {
     return (neo_comm_desc){.ctx = {.repro_shards = LEAVES, .seed = 1},
                            .timeout_ms = TEST_PATIENCE_MS};
 }
+static void run_and_end(Case *c, neo_ctx *ctx, int ranks,
+                        neo_status (*rank)(neo_comm *, void *)) {
+    const neo_comm_desc d = comm_desc();
+    CHECK_OK(neo_comm_spawn(ranks, &d, rank, c, NULL));
+    end(c, ctx, ranks);
+}
 
 /* ---- what one rank finds ---- */
 static neo_status bad_batches(neo_comm *comm, void *user) {
@@ -115,9 +121,7 @@ static void a_bad_batch_of_one_rank_stops_all_and_breaks_nothing(void) {
         int ranks = 2 + i % 3;
         begin(&c, &ctx, ranks, i, i % 4);
         c.prefetch = i % 4 > 0;
-        neo_comm_desc d = comm_desc();
-        CHECK_OK(neo_comm_spawn(ranks, &d, bad_batches, &c, NULL));
-        end(&c, ctx, ranks);
+        run_and_end(&c, ctx, ranks, bad_batches);
     }
 }
 
@@ -156,9 +160,7 @@ static void batches_wait_for_others(void) {
         neo_ctx *ctx;
         const int ranks = 1 + i % 4;
         begin(&c, &ctx, ranks, i, 1 + i % 3);
-        neo_comm_desc d = comm_desc();
-        CHECK_OK(neo_comm_spawn(ranks, &d, others_first, &c, NULL));
-        end(&c, ctx, ranks);
+        run_and_end(&c, ctx, ranks, others_first);
     }
 }
 
@@ -299,9 +301,7 @@ static void ids_outside_are_dropped_or_clamped_as_on_one_rank(void) {
                     c.ids[s][k] = test_random() % 2 ? -1 - (int64_t)test_random()
                                                     : 1000 + (int64_t)test_random();
         case_oracle(&c, ctx);
-        neo_comm_desc d = comm_desc();
-        CHECK_OK(neo_comm_spawn(ranks, &d, all_steps, &c, NULL));
-        end(&c, ctx, ranks);
+        run_and_end(&c, ctx, ranks, all_steps);
     }
 }
 /* ---- more ids than planned ---- */
@@ -312,9 +312,7 @@ static void buffers_grow_when_batches_are_larger_than_planned(void) {
         int ranks = 1 + i % 4;
         begin(&c, &ctx, ranks, i, 0);
         c.plan.ids_per_sample = FEW_IDS;
-        neo_comm_desc d = comm_desc();
-        CHECK_OK(neo_comm_spawn(ranks, &d, all_steps, &c, NULL));
-        end(&c, ctx, ranks);
+        run_and_end(&c, ctx, ranks, all_steps);
     }
 }
 
