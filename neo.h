@@ -335,8 +335,8 @@ typedef struct neo_ctx_desc {
     neo_executor executor;   /* default: a pool of the context's own */
     int threads;             /* workers, the caller included; 0: all cores the process may use */
     neo_isa isa;             /* a path this machine lacks: NEO_ERR_UNSUPPORTED */
-    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: one a rank,
-                                with a device NEO_DEVICE_SHARDS at least */
+    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); -N: N, or, of more
+                                ranks, one for each; 0: -1, with a device -NEO_DEVICE_SHARDS */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
     neo_device *device;      /* stays until the context is gone; NULL: the CPU */
     int check_finite;        /* 1: look for NaN and infinities, see neo_check_finite */
@@ -5263,16 +5263,15 @@ static neo_status neo__device_check(const neo_device *device) {
 }
 NEO_API int neo__default_shards(int given, int has_device, int ranks) {
     if (given > 0) return given;
-    const int least = has_device && given != NEO_SHARD_A_RANK ? NEO_DEVICE_SHARDS : 1;
+    const int least = given < 0 ? -given : has_device ? NEO_DEVICE_SHARDS : 1;
     return NEO__MAX(least, ranks);
 }
 static neo_status neo__ctx_check(const neo_ctx_desc *desc) {
     NEO__CHECK(desc->threads >= 0 && desc->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
                "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", desc->threads,
                NEO__MAX_THREADS);
-    NEO__CHECK(desc->repro_shards >= NEO_SHARD_A_RANK && desc->repro_shards <= 4096, NEO_ERR_ARG,
-               "neo_ctx_create: repro_shards is %d, not in 0 .. 4096 or NEO_SHARD_A_RANK (-1)",
-               desc->repro_shards);
+    NEO__CHECK(desc->repro_shards >= -4096 && desc->repro_shards <= 4096, NEO_ERR_ARG,
+               "neo_ctx_create: repro_shards is %d, not in -4096 .. 4096", desc->repro_shards);
     NEO__CHECK(!desc->allocator.alloc == !desc->allocator.free, NEO_ERR_ARG,
                "neo_ctx_create: allocator needs both alloc and free");
     NEO__CHECK(!desc->executor.run || desc->threads > 0, NEO_ERR_ARG,

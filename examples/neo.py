@@ -4,7 +4,7 @@ numpy and neo as a shared object, which make build/libneo_serve.so makes, or wit
         -o libneo_serve.so -lm -pthread
     import neo                                          (PYTHONPATH=examples)
     model = neo.Model("build/demo/checkpoint", library="build/libneo_serve.so")
-    model.predict([{"age": 39, "workclass": "State-gov"}])        array([0.8066429], dtype=float32)
+    model.predict([{"age": 39, "workclass": "State-gov"}])        array([0.8066428], dtype=float32)
     neo.weights("build/demo/checkpoint")["bottom.0.weight"]       of the newest checkpoint
 A GPT has generate("To be"). PyTorch loads weights by torch.from_numpy. A model is of one thread."""
 import ctypes as c, glob, json, os, re, numpy as np

@@ -12,7 +12,7 @@
    {"prompt":[464,995]}, and answers {"ids":[11,290]}, which tiktoken's "gpt2" decodes. /stream
    instead of /generate (curl -N) answers a line a character, as it comes, then how it ended.
 
-   One JSON object a line gives one answer a line: {"prediction":0.80664289,"step":1280} (two
+   One JSON object a line gives one answer a line: {"prediction":0.806642771,"step":1280} (two
    columns of thirteen tell little). GET /metrics is text as Prometheus reads it. A newer
    checkpoint in the directory is loaded beside the old one, then takes its place between two
    batches; SIGHUP loads again at once. SIGTERM and Ctrl-C end the server when the requests that

@@ -202,6 +202,8 @@ def neo_commands(task, threads, options, scratch):
     base = [
         os.environ.get("NEO_DLRM", os.path.join(common.BUILD, "..", "dlrm")),
         *task.neo,
+        "--repro-shards",  # as the peers, with no promise about ranks
+        "1",
         "--threads",
         str(threads),
         *options.split(),

@@ -130,7 +130,8 @@ def one_sample(subjects):
 with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
     dlrm = os.environ.get("NEO_DLRM", os.path.join(ROOT, "dlrm"))
     shape = ["--dim", BOTTOM[-1], "--bottom", "-".join(map(str, [DENSE] + BOTTOM)), "--top",
-             "-".join(map(str, TOP)), "--rows", ROWS, "--synthetic", 4096, "--checkpoint", folder]
+             "-".join(map(str, TOP)), "--rows", ROWS, "--synthetic", 4096, "--repro-shards", 1,
+             "--checkpoint", folder]
     subprocess.run([dlrm, *map(str, shape)], check=True, capture_output=True)
     library = os.path.join(ROOT, "libneo_serve.so")
     model = neo.Model(folder, library=library, max_batch=BATCH, threads=args.threads)

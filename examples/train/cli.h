@@ -64,7 +64,9 @@ enum { CLI_AUTO = -1 }; /* the word "auto", of a CLI_COUNT of at least CLI_AUTO 
 typedef struct cli_machine {
     char *device, *graph, *sums, *trace, *chakra;
     int64_t ranks, threads, repro_shards, timeout, exact, tf32, check_finite, trace_spans;
+    int saved_leaves; /* repro_shards is that of a checkpoint: see cli_choose_leaves */
 } cli_machine;
+enum { CLI_LEAVES = 8 }; /* the bits of a run are the same on up to so many ranks */
 #define CLI_MACHINE                                                                            \
     CLI_GROUP("Machine"),                                                                      \
     CLI_COUNT("ranks", machine.ranks, "W", "1", 1, 1024,                                       \
@@ -77,8 +79,10 @@ typedef struct cli_machine {
               "a rank that waits longer for another ends the run, while one saves or loads after "\
               "ten times as long; 0: it waits for ever"),                                      \
     CLI_COUNT("repro-shards", machine.repro_shards, "V", NULL, 0, 4096,                        \
-              "*leaves of a batch, whose gradients add by a fixed tree; at least the ranks, "  \
-              "and 0: as many, of dlrm on GPUs at least 16"),                                  \
+              "*leaves of a batch, whose gradients add by a fixed tree: no bit depends on the " \
+              "ranks, of which there may be as many; ranks that divide V have even parts. 0: of " \
+              "dlrm 8, on a GPU without --exact 16, or the ranks where they are more; of gpt " \
+              "the ranks; with --resume the checkpoint's"),                                    \
     CLI_TEXT("device", machine.device, "NAME", "cpu",                                          \
              "cpu; cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU for all"),  \
     CLI_FLAG("exact", machine.exact,                                                           \

@@ -137,6 +137,41 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     return check_memory(&desc);
 }
 
+/* Leaves of the checkpoint that a run begins with, the newest or the best; 0: none says it. */
+static int saved_leaves(const char *dir) {
+    static const char key[] = "\"repro_shards\": \"";
+    char best[4096], path[4096], text[8192];
+    int64_t step;
+    FILE *f = NULL;
+    snprintf(best, sizeof best, "%s/best", dir);
+    if (neo_find_checkpoint(dir, &step) != NEO_OK &&
+        neo_find_checkpoint(dir = best, &step) != NEO_OK)
+        return 0;
+    for (int old = 0; !f && old < 2; old++) { /* .old: of a save that was killed */
+        snprintf(path, sizeof path, "%.4000s/step-%012lld%s/manifest.json", dir, (long long)step,
+                 old ? ".old" : "");
+        f = fopen(path, "rb");
+    }
+    if (!f) return 0;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    const char *word = strstr(text, key);
+    const long leaves = word ? strtol(word + sizeof key - 1, NULL, 10) : 0;
+    return leaves > 0 && leaves <= 4096 ? (int)leaves : 0;
+}
+
+/* --repro-shards where it is not given: the leaves of the checkpoint that the run begins with, else
+   `normal`; of more ranks one for each, but not where the run goes on. reads: it only reads the
+   model. */
+static void cli_choose_leaves(cli_machine *machine, const cli_saves *saves, int reads,
+                              int normal) {
+    const int begins = saves->dir && (reads || saves->resume);
+    const int saved = begins && !machine->repro_shards ? saved_leaves(saves->dir) : 0;
+    if (machine->repro_shards) return;
+    machine->saved_leaves = saved && saves->resume;
+    machine->repro_shards = machine->saved_leaves ? saved : saved ? -saved : -normal;
+}
+
 /* Sums by NCCL have other bits on other ranks: a checkpoint says so. */
 static neo_status cli_define_sums(neo_state *state, const cli_machine *machine, int ranks) {
     char word[40];
@@ -153,7 +188,8 @@ static neo_status cli_check_ranks(const cli_rank *me, const cli_machine *machine
         REFUSE("--ranks %lld, but the launcher has started %d", (long long)machine->ranks,
                me->ranks);
     if (leaves < me->ranks)
-        REFUSE("--repro-shards %d: must be at least the %d ranks", leaves, me->ranks);
+        REFUSE("--repro-shards %d%s: must be at least the %d ranks", leaves,
+               machine->saved_leaves ? ", of the checkpoint" : "", me->ranks);
     return NEO_OK;
 }
 

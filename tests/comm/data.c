@@ -288,6 +288,13 @@ static neo_status samples(neo_comm *comm, void *user) {
     EXPECT(comm, first == 7 && count == 7, "a refused call has written");
     return NEO_OK;
 }
+/* repro_shards -N: N leaves, or, of more ranks, one for each. */
+enum { LEAST_LEAVES = 5 };
+static neo_status least_leaves(neo_comm *comm, void *user) {
+    const int ranks = neo_comm_size(comm), leaves = neo_ctx_repro_shards(neo_comm_ctx(comm));
+    EXPECT(comm, leaves == (ranks < LEAST_LEAVES ? LEAST_LEAVES : ranks), "the number of leaves");
+    return samples(comm, user);
+}
 static neo_status too_few_leaves(neo_comm *comm, void *user) {
     (void)user;
     EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, 0, 1, NEO_F32, 0, NULL), NEO_ERR_ARG,
@@ -733,6 +740,8 @@ int main(int argc, char **argv) {
                 bad += run_ranks(w, &d, samples, NULL);
             d.ctx.repro_shards = 8;
             bad += run_ranks(w, &d, metrics, NULL);
+            d.ctx.repro_shards = -LEAST_LEAVES;
+            bad += run_ranks(w, &d, least_leaves, NULL);
             d.ctx.repro_shards = 1;
             if (w == 2) bad += run_ranks(w, &d, too_few_leaves, NULL);
             if (w == 3 && !mpi) bad += run_ranks(w, NULL, no_agreement, NULL);

@@ -268,8 +268,13 @@ static void test_numerics(void) {
     CHECK_INT(neo_ctx_repro_shards(here), 1);
     CHECK_INT(neo_ctx_repro_shards(one), 1);
     neo_ctx_destroy(ctx), neo_ctx_destroy(here), neo_ctx_destroy(one);
-    CHECK_ERR(neo_ctx_create(&(neo_ctx_desc){.repro_shards = -2}, &wrong), NEO_ERR_ARG,
-              "repro_shards is -2");
+    for (int least = 3; least < 40; least += 30) {
+        neo_ctx *few = make_ctx(gpu, -least);
+        CHECK_INT(neo_ctx_repro_shards(few), least);
+        neo_ctx_destroy(few);
+    }
+    CHECK_ERR(neo_ctx_create(&(neo_ctx_desc){.repro_shards = -4097}, &wrong), NEO_ERR_ARG,
+              "repro_shards is -4097");
 }
 
 /* ---- metrics, gradient checks ---- */

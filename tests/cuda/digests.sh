@@ -73,7 +73,7 @@ dlrm_agrees() {
 --optimizer adagrad --repro-shards 4 --dtype bf16
 --model dcnv2 --cross 2x5 --optimizer adam --repro-shards 4
 --model dcnv2 --cross 2 --dtype bf16 --repro-shards 16
---model wukong --repro-shards 4
+--model wukong
 --model wukong --dtype bf16 --towers 3 --repro-shards 4
 --towers 4 --repro-shards 4
 --dropout 0.3 --dtype bf16 --repro-shards 4

@@ -828,7 +828,7 @@ mlps='--dim 8 --top 16-1 --bottom 4-16-8'
 while read -r name kind; do
     d --data ${golden}_models.csv --format delimited --columns "$W/models.columns" --model $kind \
         --load ${golden}_$name.safetensors --batch 32 --lr 0.05 --eps 1e-8 --log-every 1 \
-        --log "$W/losses.jsonl" >"$W/out" 2>"$W/err"
+        --repro-shards 1 --log "$W/losses.jsonl" >"$W/out" 2>"$W/err"
     sed -n 's/.*"loss":\([^,]*\).*/\1/p' "$W/losses.jsonl" >"$W/losses"
     if sed -n "s/^$name //p" ${golden}_models.losses | paste - "$W/losses" |
         awk '{ if (!($2 >= 0.99999 * $1 && $2 <= 1.00001 * $1)) bad++ }
@@ -1016,9 +1016,48 @@ if grep -q 'warning: --plan rw: 26 of 26 tables cannot be placed so' "$W/err"; t
 else
     fail "no warning: $(cat "$W/err")"
 fi
-# Without --repro-shards there are as many leaves as ranks.
-unset_v=$(state_of timeout 900 $D --ranks 4 $model)
-same "the default of repro-shards" "$unset_v" "$(digest $model --repro-shards 4)"
+# Without --repro-shards there are 8 leaves, or, of more ranks, as many.
+while read -r leaves options; do
+    part || continue
+    same "the default of repro-shards, $options" "$(state_of timeout 900 $D $model $options)" \
+        "$(digest $model --repro-shards $leaves)"
+done <<END
+8 --threads 2
+8 --ranks 4
+8 --ranks 8 --plan rw
+12 --ranks 12
+END
+# A run that goes on has those of its checkpoint, wherever that lies, and one that reads at least as
+# many. Bags have several ids: their sums depend on --row-buckets, which are as many.
+leaves="--synthetic 600 --batch 60 --preset mlperf-dcnv2 --bottom 13-8 --dim 8 --top 8-1
+    --cross 2x5 --rows 60"
+three=$(digest $leaves --repro-shards 3 --epochs 2)
+saved_three=$(digest $leaves --repro-shards 3 --checkpoint "$W/leaves")
+try "predictions of 3 leaves" $D $leaves --repro-shards 3 --checkpoint "$W/leaves" \
+    --predict "$W/leaves.3"
+try "predictions of the checkpoint's leaves" $D $leaves --checkpoint "$W/leaves" \
+    --predict "$W/leaves.0"
+same "predictions of the checkpoint's leaves" "$(cksum <"$W/leaves.0")" "$(cksum <"$W/leaves.3")"
+same "3 leaves, read on 4 ranks" "$(digest $leaves --ranks 4 --checkpoint "$W/leaves" --eval)" \
+    "$saved_three"
+refused "too many ranks for a checkpoint" \
+    '--repro-shards 3, of the checkpoint: must be at least the 4 ranks' \
+    $leaves --epochs 2 --ranks 4 --checkpoint "$W/leaves" --resume
+refused "other leaves than a checkpoint's" "repro_shards is '3' there, '8' here" $leaves \
+    --epochs 2 --repro-shards 8 --checkpoint "$W/leaves" --resume
+mkdir -p "$W/leaves.old" "$W/leaves.best/best"
+for step in "$W"/leaves/step-*; do
+    cp -r "$step" "$W/leaves.old/$(basename "$step").old"
+    cp -r "$step" "$W/leaves.best/best/"
+done
+while read -r folder options; do
+    same "leaves of a checkpoint, $folder" \
+        "$(digest $leaves --epochs 2 --checkpoint "$W/$folder" --resume $options)" "$three"
+done <<END
+leaves --ranks 3 --plan rw
+leaves.old --ranks 2
+leaves.best --threads 2
+END
 # A plan as text, changed by hand, is a plan.
 same "a plan is written" "$(on 4 --nodes 2 --plan grid --save-plan "$W/plan")" "$single"
 same "and read" "$(on 4 --nodes 2 --plan "$W/plan")" "$single"

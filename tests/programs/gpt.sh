@@ -245,6 +245,10 @@ rm -rf "$W/ckpt/b"
 cp -r "$W/ckpt/a" "$W/ckpt/b"
 same "resumed without shards" \
     "$(on 2 --shard none --checkpoint "$W/ckpt/b" --resume --recompute)" "$base"
+rm -rf "$W/ckpt/b"
+cp -r "$W/ckpt/a" "$W/ckpt/b"
+same "resumed by the checkpoint's leaves" \
+    "$(digest $small --ranks 2 --checkpoint "$W/ckpt/b" --resume)" "$base"
 same "nothing left" "$(on 2 --checkpoint "$W/ckpt/end" --resume)" "$base"
 if grep -q 'nothing left to train' "$W/err"; then
     pass

@@ -235,9 +235,11 @@ static neo_status alloc_split(model *m, int32_t count) {
     return alloc_rows(m, all * h->desc[0].dim, &h->wide);
 }
 static neo_status check_leaves(int leaves, int nodes) {
-    if (nodes > 1 && (leaves % nodes || (leaves / nodes & (leaves / nodes - 1))))
-        REFUSE("--repro-shards %d: for --warm-rows on %d nodes it must be %d times a power of two",
-               leaves, nodes, nodes);
+    int fits = nodes;
+    while (fits < leaves) fits *= 2;
+    if (nodes > 1 && fits != leaves)
+        REFUSE("--repro-shards %d: for --warm-rows on %d nodes it must be %d times a power of two, "
+               "as %d", leaves, nodes, nodes, fits);
     return NEO_OK;
 }
 /* The tables of warm rows: by ranges of rows over the ranks of a node, alike in all nodes.

@@ -9,7 +9,7 @@
 
    With the same options and data the last line, `state <digest of all weights and optimizer
    state>`, is the same on any number of threads, any instruction set, for a run that was killed
-   and resumed, and, with --repro-shards given, on any number of ranks under any plan.
+   and resumed, and on up to 8 ranks (--repro-shards: more) under any plan.
 
    Files, each one including the one before: ../cli.h ../job.h ../digests.h ../guard.h ../board.h
    files.h options.h formats.h model.h plan.h towers.h step.h run.h mllog.h eval.h train.h
@@ -174,7 +174,9 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     if (!o->dim) o->dim = kind_of(o)->dim;
     TRY(check_words(o));
     if (!o->ndcg) o->ndcg = 10;
-    if (o->keys && !o->machine.repro_shards) o->machine.repro_shards = 8;
+    const int is_fast = strcmp(o->machine.device, "cpu") && !o->machine.exact;
+    cli_choose_leaves(&o->machine, &o->saves, reads_only(o),
+                      is_fast ? NEO_DEVICE_SHARDS : CLI_LEAVES);
     TRY(cli_describe(&j->cli, &o->machine, o->seed));
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);

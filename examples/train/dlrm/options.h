@@ -159,7 +159,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("keys", keys,
              "*ids are keys, hashes too (--rows is then their range, to 1e15), whose rows, of "
              "which there are --key-rows, come when they are seen and go when a set of rows is "
-             "full; --repro-shards is then 8 where it is not given"),
+             "full"),
     CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
               "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: "
               "as many as ids, which --rows says"),

@@ -32,7 +32,7 @@ static mlp_size size_of_mlp(const neo_params *params) {
     return s;
 }
 
-/* The default is the number of leaves, which does not depend on the number of ranks, if given. */
+/* The default is the number of leaves, which no number of ranks up to it changes. */
 static int32_t row_buckets(const neo_ctx *ctx, const options *o) {
     return (int32_t)(o->row_buckets ? o->row_buckets : neo_ctx_repro_shards(ctx));
 }

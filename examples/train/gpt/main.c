@@ -29,7 +29,9 @@
 
    With the same options and text the last line, `state <digest of all weights and optimizer
    state>`, is the same on any number of threads, any instruction set, for a run that was killed and
-   resumed, and, with --repro-shards given, on any number of ranks, however they shard.
+   resumed, and, with --repro-shards given, on up to as many ranks, however they shard. Without it
+   there is a leaf for each rank: a batch is computed leaf by leaf, and small leaves take longer (8
+   leaves of a batch of 12 sequences by one eighth).
 
    Files, each one including the one before: ../cli.h ../job.h ../digests.h ../guard.h
    ../board.h model.h step.h options.h run.h. The program in one file: examples/one_file_gpt.c. */
@@ -262,8 +264,8 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     TRY(cli_parse(&GPT, argc, argv, &j->o, &j->cli.help));
     if (j->cli.help) return NEO_OK;
     TRY(check_options(&j->o));
+    cli_choose_leaves(&j->o.machine, &j->o.saves, 0, 1);
     TRY(cli_describe(&j->cli, &j->o.machine, j->o.seed));
-    if (j->o.machine.repro_shards == 0) j->cli.comm.ctx.repro_shards = NEO_SHARD_A_RANK;
     return read_text(&j->o, &j->text);
 }
 
