@@ -1799,7 +1799,8 @@ NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo
 /* neo_bags_prefetch: of bags with a tier (neo_store.h) that has room for it: start to read the rows
    of a batch to come that are not in memory. Returns at once; changes no bit; does nothing without.
    Up to neo_tier_desc.prefetch batches ahead, in order; one more drops what was read for the first
-   of them (BATCHES AHEAD there). In host memory: a batch on a device is passed over.
+   of them (BATCHES AHEAD there). In host memory: a batch on a device is passed over. The arrays are
+   read before it returns; if they are written later, forward looks up what is there then.
    Errors    NEO_ERR_SHAPE, NEO_ERR_FORMAT: of the batch, as forward; ids outside their tables are
              passed over. A row that cannot be read is read again when it is needed. */
 NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);

@@ -233,8 +233,12 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    Order     prefetch of the next batch at any point between forward_begin and backward_end, or
              before; with neo_plan_desc.pipeline N of up to N batches, in order, of which that
              before waits for its ids here (all ranks prefetch as many). The next forward_begin
-             must then be of the first of them: the same arrays, not written since; or of one that
-             was not prefetched, alike on all ranks, for which they wait, as an evaluation's.
+             must then be of the first of them: the same arrays, not written since; or of one in
+             other arrays that was not prefetched, alike on all ranks, for which they wait, as an
+             evaluation's. Arrays in host memory that were written since are NEO_ERR_STATE of this
+             rank's forward_begin, which ends all: others get its message (a hash of 64 bits sees
+             any one word, all else but by chance). Of one rank alone they are looked up as they
+             are: nothing has been sent.
    Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is
              divided by where the samples are, after the forward wire and before the backward wire.
    One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
@@ -1870,6 +1874,47 @@ static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__sha
     }
     return NEO_OK;
 }
+/* A hash of what lies there: of four words at once, as a product waits for the one before. */
+static uint64_t neo__shard_hash(uint64_t hash, const void *data, size_t bytes) {
+    enum { LANES = 4 };
+    const char *from = (const char *)data;
+    uint64_t lane[LANES], word[LANES] = {0};
+    for (int i = 0; i < LANES; i++) lane[i] = hash + (uint64_t)i;
+    for (size_t n; bytes > 0; from += n, bytes -= n) {
+        n = NEO__MIN(bytes, sizeof word);
+        if (n < sizeof word) memset(word, 0, sizeof word);
+        memcpy(word, from, n);
+        for (int i = 0; i < LANES; i++) {
+            const uint64_t mixed = lane[i] ^ word[i]; /* turned, or high bits would stay there */
+            lane[i] = (mixed << 29 | mixed >> 35) * 0x9E3779B97F4A7C15u;
+        }
+    }
+    for (int i = 0; i < LANES; i++) hash = neo__mix64(hash ^ lane[i]);
+    return hash;
+}
+/* The caller's arrays as they are now, as far as they reached when the batch was prefetched. */
+static uint64_t neo__shard_mark(const neo__shard_batch *batch) {
+    const neo_jagged *j = &batch->batch;
+    const size_t id = neo_dtype_size(j->id_dtype), ids = (size_t)batch->id_count;
+    const size_t first = (size_t)batch->first_id;
+    const size_t offsets = batch->bag_count ? (size_t)batch->bag_count + 1 : 0;
+    uint64_t hash = neo__shard_hash(0, j->offsets, offsets * sizeof *j->offsets);
+    if (ids) hash = neo__shard_hash(hash, (const char *)j->ids + first * id, ids * id);
+    if (ids && j->weights)
+        hash = neo__shard_hash(hash, j->weights + first, ids * sizeof *j->weights);
+    if (!j->inverse) return hash;
+    const size_t features = (size_t)j->feature_count;
+    hash = neo__shard_hash(hash, j->feature_bags, (features + 1) * sizeof *j->feature_bags);
+    return neo__shard_hash(hash, j->inverse, features * (size_t)j->batch * sizeof *j->inverse);
+}
+/* A batch that has been prefetched, and is good: notice when its arrays are written. */
+static void neo__shard_watch(neo__shard_batch *b) {
+    if (b->error.status != NEO_OK || b->batch.place == NEO_DEVICE) return;
+    b->bag_count = neo_jagged_bag_count(&b->batch);
+    b->first_id = b->bag_count ? b->batch.offsets[0] : 0;
+    b->id_count = neo_jagged_id_count(&b->batch);
+    b->mark = neo__shard_mark(b);
+}
 static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
                                    int64_t global) {
     b->batch = *batch;
@@ -3186,20 +3231,27 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
     NEO__TRY(neo__shard_land(shard));
     NEO__TRY(neo__shard_start(shard, neo__shard_ahead(shard, shard->queued + 1), batch,
                               global_batch));
-    shard->queued++;
+    neo__shard_watch(neo__shard_ahead(shard, ++shard->queued));
     return NEO_OK;
 }
 /* The batch that comes now, its ids on their way. One that was bad begins again; those that were
    prefetched wait for one that was not. */
-static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
-    neo__shard_batch *next = neo__shard_ahead(s, 1);
-    const int comes = s->queued && next->batch.offsets == batch->offsets &&
-                      next->batch.ids == batch->ids && next->batch.batch == batch->batch &&
-                      next->asked == global_batch;
-    if (!comes || next->stage == NEO__SHARD_EMPTY) NEO__TRY(neo__shard_land(s));
-    if (comes) s->now = next, s->queued--;
+static neo_status neo__shard_begin(neo_shard *shard, const neo_jagged *batch,
+                                   int64_t global_batch) {
+    neo__shard_batch *next = neo__shard_ahead(shard, 1);
+    const neo_jagged *was = &next->batch;
+    const int comes = shard->queued && was->offsets == batch->offsets && was->ids == batch->ids &&
+                      was->weights == batch->weights && was->inverse == batch->inverse &&
+                      was->batch == batch->batch && next->asked == global_batch;
+    if (comes && next->error.status == NEO_OK && was->place == NEO_HOST &&
+        next->mark != neo__shard_mark(next))
+        return neo__shard_or_abort(
+            shard, neo_fail(NEO_ERR_STATE, "neo_shard_forward_begin: rank %d: the batch's arrays "
+                            "have been written since neo_shard_prefetch", neo__shard_place(shard)));
+    if (!comes || next->stage == NEO__SHARD_EMPTY) NEO__TRY(neo__shard_land(shard));
+    if (comes) shard->now = next, shard->queued--;
     return comes && next->stage != NEO__SHARD_EMPTY
-               ? NEO_OK : neo__shard_start(s, s->now, batch, global_batch);
+               ? NEO_OK : neo__shard_start(shard, shard->now, batch, global_batch);
 }
 /* Neither forward nor backward has begun; `end` ends the latter. */
 static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, const char *end) {

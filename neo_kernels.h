@@ -4591,24 +4591,56 @@ NEO__KERNEL_INLINE uint32_t NEO__FN(lines_match)(const neo__lines *map, int64_t 
     return neo__lines_match(map, set, tag);
 #endif
 }
+/* Note in `again` which lines may not have their keys: those of others, key 0, or old. Returns how
+   many; missing: grows by how many keys have none (-1). */
+NEO__KERNEL_INLINE int64_t NEO__FN(lines_doubt)(const neo__lines *map, const uint64_t *keys,
+                                                int64_t i, int64_t end, const int64_t *line,
+                                                int64_t *again, int64_t *missing) {
+    const int ages = map->evict == NEO_EVICT_AGE;
+    int64_t doubts = 0; /* no branch depends on them */
+#if NEO__PASS == NEO__PASS_AVX512
+    const uint64_t *has = map->key; /* read one by one: some machines' gathers are slow */
+    const __m512i eight = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+    int64_t at[8];
+    for (; i < end; i += 8) {
+        const __mmask8 some = (__mmask8)(end - i < 8 ? (1 << (end - i)) - 1 : 255);
+        const __m512i lines = _mm512_maskz_loadu_epi64(some, line + i);
+        const __m512i wanted = _mm512_maskz_loadu_epi64(some, keys + i);
+        const __mmask8 none = _mm512_movepi64_mask(lines);
+        _mm512_storeu_si512(at, _mm512_maskz_mov_epi64((__mmask8)~none, lines));
+        const __m512i there = _mm512_set_epi64(
+            (int64_t)has[at[7]], (int64_t)has[at[6]], (int64_t)has[at[5]], (int64_t)has[at[4]],
+            (int64_t)has[at[3]], (int64_t)has[at[2]], (int64_t)has[at[1]], (int64_t)has[at[0]]);
+        const int differ = ages ? 255 : _mm512_cmpneq_epi64_mask(there, wanted) |
+                                            _mm512_testn_epi64_mask(wanted, wanted);
+        const __mmask8 doubt = (__mmask8)(differ & some & ~none);
+        const __m512i number = _mm512_add_epi64(_mm512_set1_epi64(i), eight);
+        _mm512_storeu_si512(again + doubts, _mm512_maskz_compress_epi64(doubt, number));
+        doubts += __builtin_popcount(doubt);
+        *missing += __builtin_popcount(none);
+    }
+#else
+    for (; i < end; i++) {
+        const uint64_t differs = map->key[NEO__MAX(line[i], (int64_t)0)] ^ keys[i];
+        const uint64_t some = ~(uint64_t)(line[i] >> 63);
+        again[doubts] = i;
+        doubts += ((differs | (uint64_t)(keys[i] == 0) | (uint64_t)ages) & some) != 0;
+        *missing += some == 0;
+    }
+#endif
+    return doubts;
+}
 NEO__UNUSED NEO__KERNEL_FAR int64_t NEO__FN(lines_find)(const neo__lines *lines,
                                                         const uint64_t *keys, int64_t count,
                                                         int64_t now, int touches, int64_t *to) {
     enum { BLOCK = 128 }; /* a multiple of 8 */
     const neo__lines map = *lines; /* which no store changes */
-    const uint64_t ages = map.evict == NEO_EVICT_AGE;
     uint8_t tag[BLOCK];
-    int64_t again[BLOCK], missing = 0;
+    int64_t again[BLOCK + 8], missing = 0;
     for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
-        int64_t doubts = 0; /* lines that may not have their keys: of others, key 0, or old */
-        for (int64_t i = NEO__MAX(at - 2 * BLOCK, (int64_t)0); i < NEO__MIN(at - BLOCK, count);
-             i++) {
-            const uint64_t differs = map.key[NEO__MAX(to[i], (int64_t)0)] ^ keys[i];
-            const uint64_t has = ~(uint64_t)(to[i] >> 63);
-            again[doubts] = i; /* no branch */
-            doubts += ((differs | (uint64_t)(keys[i] == 0) | ages) & has) != 0;
-            missing += has == 0;
-        }
+        const int64_t doubts = NEO__FN(lines_doubt)(
+            &map, keys, NEO__MAX(at - 2 * BLOCK, (int64_t)0), NEO__MIN(at - BLOCK, count), to,
+            again, &missing);
         for (int64_t i = 0; i < doubts; i++) {
             const uint64_t key = keys[again[i]];
             const int64_t line = neo__lines_find(lines, key, neo__mix64(key), now);

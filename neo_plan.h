@@ -1376,6 +1376,8 @@ typedef struct neo__shard_batch {
     neo__shard_stage stage;
     neo_jagged batch; /* of the caller */
     int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
+    int64_t bag_count, first_id, id_count; /* of the caller's arrays when it was prefetched, */
+    uint64_t mark;                         /* and of what was in them */
     neo__kept_error error; /* of the check of this rank's batch */
     neo_ticket ticket;
     int64_t all;      /* samples of all groups; global: of this one */

@@ -95,9 +95,10 @@ typedef struct neo_tier_desc {
                         32 reads under way where the system has io_uring (Linux), else one */
     int prefetch;    /* batches (up to 64) that neo_bags_prefetch announces before the first of them
                         is looked up: an eighth of the budget, at most for all their ids, or if it
-                        is more, half of what a batch leaves of it, at most for its ids, holds rows
-                        that are read, and rows that have left until they are written. 2 and more: 4
-                        bytes of each line say for how long it stays */
+                        is more, half of what a batch leaves of it, at most for the ids of one and
+                        half of those of the others, holds rows that are read, and rows that have
+                        left until they are written. 2 and more: 4 bytes of each line say for how
+                        long it stays */
     int no_io_uring; /* 1: reads are calls of pread, one by one, everywhere; for tools that watch
                         them. No bit depends on it */
     int64_t ahead_rows; /* with prefetch: that there is room to read ahead, in place of that rule:
@@ -166,9 +167,10 @@ NEO__COLD_BEGIN
    order from a multiple of 4096 on; what was never written is a hole. A bit per row says which rows
    have a record; other rows have their initial values, which are computed.
 
-   Reads and writes go through the system's cache. Around it (O_DIRECT) cold reads took as long, up
-   to 32 under way, and updates 1.5 to 2.6 times as long, a block being read and written for each:
-   bench/results/tiers.md. What a row read leaves there, 4 KiB, the system takes back at need.
+   Reads and writes go through the system's cache. Around it (O_DIRECT) cold reads took half to all
+   of the time, but rows that training reads are written again: a write to a page that is not in the
+   cache reads it first, and both took 3 to 8 times as long: bench/results/tiers.md. What a row read
+   leaves there, 4 KiB, the system takes back at need.
    ------------------------------------------------------------------------ */
 enum {
     NEO__TIER_BATCH = 32,       /* rows that a thread takes at once */
@@ -492,20 +494,21 @@ static int neo__tier_on_device(const neo__tier *tier) { return tier->ctx->device
 static char *neo__tier_slot(const neo__tier *tier, int64_t i) {
     return neo__tier_on_device(tier) ? tier->slots + i * tier->slot_bytes : NULL;
 }
-/* slot NULL: the line; else the slot that is for it. */
-static neo__tier_row neo__tier_row_at(const neo__tier *tier, int64_t table, int64_t line,
-                                     char *slot) {
+/* slot NULL: the line; else the slot that is for it. The place is written as a whole: a copy of one
+   made field by field would wait for all stores before. */
+static void neo__tier_row_at(const neo__tier *tier, int64_t table, int64_t line, char *slot,
+                             neo__tier_row *place) {
     const neo__job_table *job = &neo__tier_of(tier, table)->job;
     const int64_t *part = tier->tables[table].part;
-    neo__tier_row place = {job->store, {job->state[0], job->state[1]}, line};
-    if (!slot) return place;
-    place.at = 0;
-    place.rows.line_row = NULL;
+    place->rows = job->store;
+    memcpy(place->state, job->state, sizeof place->state);
+    place->at = slot ? 0 : line;
+    if (!slot) return;
+    place->rows.line_row = NULL;
     for (int k = 0; k < NEO__BAG_BLOCKS; slot += neo__bag_part_room(part[k++]))
-        if (k == NEO__BAG_WEIGHTS) place.rows.data = slot;
-        else if (k == NEO__BAG_SCALES) place.rows.scale = (float *)(void *)slot;
-        else place.state[k - NEO__BAG_STATE] = (float *)(void *)slot;
-    return place;
+        if (k == NEO__BAG_WEIGHTS) place->rows.data = slot;
+        else if (k == NEO__BAG_SCALES) place->rows.scale = (float *)(void *)slot;
+        else place->state[k - NEO__BAG_STATE] = (float *)(void *)slot;
 }
 /* A row between a record and its place. */
 static void neo__tier_copy(const neo__tier *tier, int64_t table, const neo__tier_row *place,
@@ -542,8 +545,9 @@ static neo_status neo__tier_check(const neo__tier *tier, int64_t table, int64_t 
     if (tier->host) return NEO_OK;
     const uint32_t sum = neo__tier_sum(tier, table, row, record);
     char text[NEO__PATH_BYTES + 64];
-    const char *at = record + tier->tables[table].record - sizeof sum;
-    if (memcmp(at, &sum, sizeof sum) == 0) return NEO_OK;
+    uint32_t said;
+    memcpy(&said, record + tier->tables[table].record - sizeof said, sizeof said);
+    if (said == sum) return NEO_OK;
     snprintf(text, sizeof text, "%.200s: the file has been altered", tier->path);
     return neo__tier_place_fail(tier, NEO_ERR_CORRUPT, table, row, text);
 }
@@ -643,7 +647,8 @@ static int neo__tier_writes(const neo__tier_job *job) { return job->old >= 0 && 
 static neo_status neo__tier_run_old(neo__tier *tier, const neo__tier_job *job, char *slot,
                                     char *record) {
     if (!neo__tier_writes(job)) return NEO_OK;
-    const neo__tier_row place = neo__tier_row_at(tier, job->table, job->line, slot);
+    neo__tier_row place;
+    neo__tier_row_at(tier, job->table, job->line, slot, &place);
     neo__tier_copy(tier, job->table, &place, record, NULL);
     neo__tier_seal(tier, job->table, job->old, record);
     return neo__tier_io(tier, job->table, job->old, 1, NULL, record);
@@ -653,7 +658,8 @@ static neo_status neo__tier_run_old(neo__tier *tier, const neo__tier_job *job, c
 static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *slot,
                                     char *record, int is_read) {
     neo__tier_table *of = &tier->tables[job->table];
-    const neo__tier_row place = neo__tier_row_at(tier, job->table, job->line, slot);
+    neo__tier_row place;
+    neo__tier_row_at(tier, job->table, job->line, slot, &place);
     const int swaps = job->to >= 0 && job->to == job->from;
     if (job->old >= 0 && job->to >= 0)
         neo__tier_copy(tier, job->table, &place,
@@ -1285,10 +1291,20 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
     if (to->needed) to->needed[line] = 0;
     return line;
 }
-/* Second walk. */
+/* A row will be given a line of its set. */
+NEO__INLINE void neo__tier_fetch_set(const neo__lines *map, int64_t row) {
+    const uint64_t hash = neo__mix64((uint64_t)row);
+    const int64_t first = neo__lines_set(hash, map->sets) * NEO__LINE_WAYS;
+    neo__lines_fetch(map, hash);
+    for (int i = 0; i < NEO__LINE_WAYS; i += 8) __builtin_prefetch(map->key + first + i, 1, 2);
+}
+/* Second walk. What sets have is asked for ahead. */
 static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int64_t count,
                                 int to_step) {
+    enum { AHEAD = 12 };
     for (int64_t i = 0; i < count; i++) {
+        const int64_t next = at[NEO__MIN(i + AHEAD, count - 1)];
+        if (next < -1) neo__tier_fetch_set(&tier->tables[table].map, -2 - next);
         if (at[i] >= -1) continue;
         const int64_t row = -2 - at[i], line = neo__tier_find(&tier->tables[table], row);
         at[i] = line >= 0 ? line : neo__tier_give(tier, table, row, to_step);
@@ -1421,9 +1437,9 @@ static int64_t neo__tier_left(const neo__tier *tier, const neo__tier_sizes *size
     return tier->desc.memory_bytes - sizes->bags_bytes - (int64_t)(count.at + lines.at);
 }
 /* Rows that are read ahead: as many as are stated; else as have room in an eighth of the budget,
-   or, up to those of a batch, in half of what is left of it beside all that a batch needs. What
-   they may take grows with the budget, and slower, so that each budget above one that will do
-   does, too. */
+   or, up to those of a batch and half of those of each more, in half of what is left of it beside
+   all that a batch needs: rows that are in lines, or of two batches, take none. What they may take
+   grows with the budget, and slower, so that each budget above one that will do does, too. */
 static void neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *desc,
                                  neo__tier_sizes *sizes) {
     enum { ROUNDING = 8 * 64 }; /* of the arrays */
@@ -1437,7 +1453,8 @@ static void neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *des
         left -= NEO__MIN(neo__tier_least(tier, desc, i), d->rows * neo__tier_parts(d, part));
     }
     if (neo__tier_on_device(tier)) left = 0; /* they are in the host's memory */
-    bytes = NEO__MAX(bytes, NEO__MIN(left / 2, desc->max_ids * each + ROUNDING));
+    const int64_t wanted = (tier->desc.prefetch + 1) * desc->max_ids / 2;
+    bytes = NEO__MAX(bytes, NEO__MIN(left / 2, NEO__MIN(wanted, most) * each + ROUNDING));
     sizes->ahead = NEO__MIN(NEO__MAX(bytes - ROUNDING, 0) / each, most);
     if (tier->desc.ahead_rows) sizes->ahead = NEO__MIN(tier->desc.ahead_rows, most);
     if (tier->desc.ahead_rows || bytes > most * each + ROUNDING)
@@ -2203,7 +2220,8 @@ static neo_status neo__tier_one_row(neo__tier *tier, const neo__tier_walker *wal
     const int there = walk->line >= 0;
     const int64_t line = there ? walk->line : neo__tier_lines_of(of) - 1; /* the one to spare */
     if (!there) NEO__TRY(neo__tier_load(tier, table, row, line, walk->slot));
-    const neo__tier_row place = neo__tier_row_at(tier, table, line, walk->slot);
+    neo__tier_row place;
+    neo__tier_row_at(tier, table, line, walk->slot, &place);
     const neo__bag_rows *store = &place.rows;
     char *at = store->data + place.at * store->row_bytes;
     if (to && store->dtype == NEO_F32) memcpy(to, at, bytes);
@@ -2280,7 +2298,8 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
             line = neo__tier_lines_of(of) - 1;
             NEO__TRY(neo__tier_load(tier, table, w.row, line, w.slot));
         }
-        const neo__tier_row place = neo__tier_row_at(tier, table, line, w.slot);
+        neo__tier_row place;
+        neo__tier_row_at(tier, table, line, w.slot, &place);
         neo__tier_copy(tier, table, &place, record, NULL);
     }
     return status;
@@ -2291,7 +2310,8 @@ static neo_status neo__tier_write_block(neo__tier *tier, int64_t table, int64_t 
     neo__tier_walker w = neo__tier_walk_from(table, row, count, 0, 1);
     while (neo__tier_next(tier, &w, &status)) {
         char *record = tier->block + (w.row - row) * tier->tables[table].record;
-        const neo__tier_row place = neo__tier_row_at(tier, table, w.line, w.slot);
+        neo__tier_row place;
+        neo__tier_row_at(tier, table, w.line, w.slot, &place);
         if (w.line >= 0) neo__tier_copy(tier, table, &place, NULL, record);
         neo__tier_seal(tier, table, w.row, record);
     }

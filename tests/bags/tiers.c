@@ -875,16 +875,17 @@ static void announced_in_order(void) {
     const int64_t rows[1] = {ROWS}, dims[1] = {16};
     int64_t offsets[B + 1], ids[BATCHES][B];
     for (int i = 0; i <= B; i++) offsets[i] = i;
-    for (int n = 0; n < 10; n++) {
+    for (int n = 0; n < 12; n++) {
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
         Pair p;
         neo_jagged j[BATCHES];
         const int batches = n / 2 == 2 ? 3 : BATCHES; /* of 3 all rows have room */
+        const int64_t extra = n / 2 == 5 ? 400000 : n / 2 * 20000; /* 5: the room is by depth */
         stated = n / 2 == 3 ? 201 : n / 2 == 4 ? BATCHES * B + 5 : 0;
         model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
         m.desc.max_batch = m.desc.max_ids = B;
-        if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), batches, n / 2 * 20000)) {
+        if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), batches, extra)) {
             for (int64_t first = 0; first < ROWS; first += B) { /* all rows come to the file */
                 for (int i = 0; i < B; i++) ids[0][i] = (first + i) % ROWS;
                 j[0] = batch_of(offsets, ids[0], B);
@@ -901,13 +902,17 @@ static void announced_in_order(void) {
             for (int64_t k = 0, hits = 0; k < batches; k++) { /* few are in lines still */
                 hits += stepped_hits(&p, &j[k]);
                 const neo_tier_stats s = neo_tier_get_stats(p.tier);
-                CHECK_INT(s.prefetched + hits, room < B * (k + 1) ? room : B * (k + 1));
+                if (n / 2 < 5 || k == batches - 1) /* 5: some of the last batches are in lines */
+                    CHECK_INT(s.prefetched + hits, room < B * (k + 1) ? room : B * (k + 1));
                 CHECK_INT(s.late, 0);
             }
             const int all = n / 2 == 2 || n / 2 == 4;
+            const int64_t by_depth = (BATCHES + 1) * B / 2;
             CHECK(all ? room == batches * B : room > 2 * B && room < batches * B);
             const neo_tier_stats s = neo_tier_get_stats(p.tier);
-            if (stated) CHECK_INT(s.ahead_rows, all ? BATCHES * B : stated); /* no more than ids */
+            if (all || stated) CHECK_INT(s.ahead_rows, all ? batches * B : stated);
+            if (n / 2 == 5) CHECK_INT(s.ahead_rows, by_depth);
+            if (n / 2 == 5) CHECK_INT(s.prefetched, by_depth);
             if (n / 2 == 3) CHECK_INT(s.prefetched, stated);
             CHECK_INT(s.dropped, 0);
             for (int k = 0; k <= batches; k++) /* the first is announced twice: one is dropped */
@@ -919,6 +924,46 @@ static void announced_in_order(void) {
             for (int i = 0; i < 2; i++)
                 CHECK_OK(neo_bags_set_rows(i ? p.plain : p.tiered, 0, 5, 1, row));
             CHECK_INT(neo_tier_get_stats(p.tier).dropped, batches);
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    stated = 0;
+}
+
+/* A batch whose arrays are written between its announcement and its forward has the bits of what it
+   has become: rows that were read for what it was are of no use, and the others are waited for. */
+static void written_since(void) {
+    enum { B = 64, ROWS = 6000 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    int64_t offsets[B + 1], ids[B];
+    for (int i = 0; i <= B; i++) offsets[i] = i;
+    for (int n = 0; n < 4; n++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        stated = 2 * B;
+        if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), 1 + n / 2, 0)) {
+            const neo_jagged j = batch_of(offsets, ids, B);
+            for (int64_t first = 0; first < ROWS; first += B) { /* all rows come to the file */
+                for (int i = 0; i < B; i++) ids[i] = (first + i) % ROWS;
+                (void)stepped_hits(&p, &j);
+            }
+            for (int turn = 0; turn < 2; turn++) {
+                for (int i = 0; i < B; i++) ids[i] = 1000 * turn + i;
+                CHECK_OK(neo_bags_prefetch(p.tiered, &j));
+                wait_for_reads(p.tier);
+                for (int i = 0; i < B && turn; i++) ids[i] = 3000 + i;
+                neo_tier_reset_stats(p.tier);
+                const int64_t hits = stepped_hits(&p, &j);
+                const neo_tier_stats s = neo_tier_get_stats(p.tier);
+                CHECK_INT(s.prefetched, turn ? 0 : B - hits);
+                CHECK_INT(s.read, B - hits);
+                CHECK_INT(s.late, 0);
+            }
             pair_check(&p, &m);
         }
         pair_free(&p);
@@ -1412,6 +1457,7 @@ int main(int argc, char **argv) {
     RUN(batches_ahead);
     RUN(announced_lines_stay);
     RUN(announced_in_order);
+    RUN(written_since);
     RUN(budgets);
     RUN(keys_dropped_meanwhile);
     RUN(batches_meet);

@@ -241,6 +241,13 @@ same "--hot-rows auto of a checkpoint, by its profile" "$(digest $chosen --ranks
     --resume --checkpoint "$W/auto2" --epochs 2)" "$(digest $chosen --epochs 2)"
 same "auto, one rank: no copies" "$(digest $chosen --ranks 1 --nodes 1)" "$(digest $model \
     --repro-shards 8 | sed 's/ .*//')"
+for ranks in 1 2; do
+    try "auto, $ranks ranks" $D $auto --profile "$W/auto.profile" --ranks $ranks
+    same "auto, $ranks ranks: said" "$(grep -c "^note: [0-9]* hot and 0 warm rows, by the links of \
+$ranks rank" "$W/log")" 1
+    refused "auto, $ranks ranks, a profile of no hot rows" 'names no hot rows: count again' \
+        $auto --profile "$W/cold" --ranks $ranks
+done
 for memory in 900000 400000; do
     try "auto, --memory $memory" $D $chosen --memory $memory --checkpoint "$W/auto$memory"
     counts "$W/auto$memory" warm >"$W/fewer"

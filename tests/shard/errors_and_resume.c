@@ -164,6 +164,55 @@ static void batches_wait_for_others(void) {
     }
 }
 
+/* ---- arrays that are written between prefetch and forward: by the last rank ---- */
+enum { SAME_IDS, OTHER_IDS, NO_OFFSETS, SIGNS, WRITES };
+static neo_status written_since(neo_comm *comm, void *user) {
+    Case *c = user;
+    const int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm), what = c->prefetch;
+    neo_shard *shard;
+    Mine m;
+    TRY(make(c, comm, &shard));
+    mine_make(&m, c, 0, rank, ranks);
+    const int64_t bags = m.n * c->set->features, ids = m.offsets[bags];
+    TRY(neo_shard_prefetch(shard, &m.j, c->size[0]));
+    TRY(neo_comm_barrier(comm, NULL)); /* the last rank's error does not come to others' prefetch */
+    EXPECT(ids > 9);
+    const int64_t was = m.ids[ids - 1];
+    if (rank == ranks - 1) m.ids[ids - 1] = what == OTHER_IDS ? 1 - was % 2 : was;
+    if (rank == ranks - 1 && what == NO_OFFSETS) m.offsets[bags] = INT64_MAX / 2; /* not followed */
+    for (int k = 0; k < 9; k += 8) /* of two words that a sum of products would not tell apart */
+        if (rank == ranks - 1 && what == SIGNS) m.weights[k + 1] = -m.weights[k + 1];
+    if (what == SAME_IDS) {
+        TRY(step_with(c, rank, shard, 0, &m));
+    } else {
+        const neo_status status = neo_shard_forward_begin(shard, &m.j, c->size[0]);
+        float *out = malloc(4 * (size_t)(m.n * c->width + 1));
+        neo_tensor rows = neo_tensor_2d(out, NEO_F32, m.n, c->width);
+        if (rank == ranks - 1) EXPECT(status == NEO_ERR_STATE);
+        else EXPECT(status != NEO_OK || neo_shard_forward_end(shard, rows) != NEO_OK);
+        char expected[80];
+        snprintf(expected, sizeof expected, "rank %d: the batch's arrays have been written since",
+                 ranks - 1);
+        if (!strstr(neo_last_error(), expected))
+            printf("  rank %d: '%s'\n", rank, neo_last_error()), wrong[rank]++;
+        free(out);
+    }
+    mine_free(&m);
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void a_batch_that_is_written_since_is_refused(void) {
+    for (int i = 0; i < 3 * WRITES; i++) {
+        Case c;
+        neo_ctx *ctx;
+        const int ranks = 2 + i % 3;
+        begin(&c, &ctx, ranks, i, 1 + i % 2);
+        c.prefetch = i % WRITES;
+        if (c.prefetch == SIGNS) c.weighted = c.plan.weighted = 1;
+        run_and_end(&c, ctx, ranks, written_since);
+    }
+}
+
 /* ---- check_finite: the bits of a run without it; what one rank finds ends all ---- */
 static neo_status looked_at(neo_comm *comm, void *user) {
     Case *c = user;
@@ -645,6 +694,7 @@ static void no_rank_waits_for_the_end_of_another(void) {
 int main(void) {
     RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
     RUN(batches_wait_for_others);
+    RUN(a_batch_that_is_written_since_is_refused);
     RUN(a_number_that_is_not_finite_is_found);
     RUN(another_global_batch_is_named);
     RUN(calls_out_of_order_are_refused);

@@ -174,12 +174,24 @@ static neo_status read_hot_rows(model *m, const options *o) {
             qsort(h->rows[c][t], (size_t)h->count[c][t], sizeof(int64_t), by_row);
         }
     }
+    if (!all_named) return count_again(o, "no hot rows"); /* also where none are worth it */
     if (h->features[HOT] || h->features[WARM] || !wanted) return NEO_OK;
-    if (all_named)
-        REFUSE("--%s %s: no table has more rows: copies of all are --plan dp",
-               o->hot_rows ? "hot-rows" : "warm-rows",
-               rows_asked(o->hot_rows ? o->hot_rows : o->warm_rows, text));
-    return count_again(o, "no hot rows");
+    REFUSE("--%s %s: no table has more rows: copies of all are --plan dp",
+           o->hot_rows ? "hot-rows" : "warm-rows",
+           rows_asked(o->hot_rows ? o->hot_rows : o->warm_rows, text));
+}
+/* The choice of auto is a part of the model, and may be another on other ranks. */
+static void tell_choice(const model *m, const options *o) {
+    const hot_tables *h = &m->hot;
+    const int ranks = neo_comm_size(m->comm), some = h->features[HOT] || h->features[WARM];
+    long long count[CLASSES] = {0};
+    for (size_t q = 0; q < CLASSES * h->tables; q++)
+        count[q % CLASSES] += (long long)h->count[q % CLASSES][q / CLASSES];
+    if (h->of_checkpoint || neo_comm_rank(m->comm) > 0) return;
+    if (o->hot_rows == CLI_AUTO || o->warm_rows == CLI_AUTO)
+        fprintf(stderr, "note: %lld hot and %lld warm rows, by the links of %d rank%s: checkpoints "
+                "keep them, a training that begins on others may have %s\n", count[HOT],
+                count[WARM], ranks, PLURAL(ranks), some ? "others" : "some");
 }
 
 /* Tables of a class of rows of others, from `next` on, whose rows begin as those of the others.

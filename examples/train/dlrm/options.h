@@ -223,11 +223,12 @@ static const cli_option DLRM_OPTIONS[] = {
               "with this N or more; a checkpoint has its own) have a copy on every rank: their "
               "ids, rows and gradients do not travel; with --skip-empty, but for --replicas. auto: "
               "of each table as many as the links of the ranks that begin the training make worth "
-              "it, within --memory; a checkpoint's stay, on any ranks"),
+              "it, within --memory: on others, another model, on one, none; a checkpoint's stay, "
+              "on any ranks"),
     CLI_COUNT("warm-rows", warm_rows, "N", NULL, CLI_AUTO, 1000000,
               "*the next N rows, behind --hot-rows, have a copy on each of --nodes, cut over its "
               "ranks: their ids and rows stay in the node, their gradients cross once a row; V of "
-              "--repro-shards is H of --nodes times a power of two; or auto"),
+              "--repro-shards is H of --nodes times a power of two; or auto, as of --hot-rows"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "

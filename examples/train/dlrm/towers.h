@@ -126,6 +126,7 @@ static neo_status create_tables(model *m, const options *o) {
         if (mine == NEO_OK && !o->towers) mine = make_plan(m, o, &bags, warm, &plan);
     } while (mine == NEO_ERR_CAPACITY && fewer_rows(m, o, &mine));
     if (mine == NEO_OK && apart) mine = alloc_split(m, whole.table_count);
+    if (mine == NEO_OK && apart) tell_choice(m, o);
     neo_status status = agree(m->comm, mine);
     if (status == NEO_OK && warm) status = create_warm(m, o, warm);
     neo_plan_destroy(warm);
