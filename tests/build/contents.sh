@@ -11,7 +11,7 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17523 0 1 15 ;;
+    neo.h) echo 17522 0 1 15 ;;
     neo_kernels.h) echo 5028 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2527 0 0 0 ;;
@@ -65,7 +65,7 @@ $(budget $h)
 END
     sed '1,/\*\//d' $h >"$W/$h"
     (cd "$W" && sections $h) >"$W/sections"
-    over=$(awk 'NR == FNR { most[$1 $2] = $3; next } !(($1 $2) in most) || $3 > most[$1 $2] {
+    over=$(awk 'FILENAME ~ /txt$/ { most[$1 $2] = $3; next } !(($1 $2) in most) || $3 > most[$1 $2] {
         print $2 " " $3 " of " most[$1 $2] + 0 }' tests/build/sections.txt "$W/sections")
     if [ -z "$over" ]; then
         pass
