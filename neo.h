@@ -1395,12 +1395,12 @@ typedef struct neo_jagged {
     const float *weights;   /* per id, indexed by offsets; or NULL */
     const int64_t *feature_bags; /* [T + 1]: feature t has bags feature_bags[t] ..
                                     feature_bags[t+1]; NULL: every feature has B bags */
-    neo_place place; /* of offsets, ids and weights; feature_bags are on the host always. Only
-                        neo_bags_... and neo_shard_... of contexts with a device take a batch that
-                        is there */
-    const int32_t *inverse; /* [T][B], with feature_bags, on the host: sample b of feature t reads
-                               its bag inverse[t B + b]. Bags are numbered in order of the samples
-                               that first read them, so none is left over. NULL: bag b */
+    neo_place place; /* of all arrays but feature_bags, which are on the host always. A batch on a
+                        device is for neo_bags_... and neo_shard_... of its contexts, and for the
+                        writers of buffers that are there */
+    const int32_t *inverse; /* [T][B], with feature_bags: sample b of feature t reads its bag
+                               inverse[t B + b]. Bags are numbered in order of the samples that
+                               first read them, so none is left over. NULL: bag b */
 } neo_jagged;
 
 NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j); /* T B, or feature_bags[T] */
@@ -1418,12 +1418,12 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
 
 typedef struct neo_jagged_desc {
     int32_t feature_count; /* required */
-    int64_t max_bags;      /* capacity; required */
-    int64_t max_ids;       /* capacity; required */
+    int64_t max_bags, max_ids; /* capacities; required */
     neo_dtype id_dtype;    /* NEO_I64 (given as 0 too) or NEO_I32 */
     int weighted;          /* 1: with weights */
     int dedup;             /* 1: with room for neo_jagged_dedup, of at most max_bags over
                               feature_count samples */
+    neo_place place;       /* NEO_DEVICE: where the context has a device, in its memory */
 } neo_jagged_desc;
 /* A buffer with capacity, and a view of what is in it. */
 typedef struct neo_jagged_buffer neo_jagged_buffer;
@@ -1458,6 +1458,12 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
      split_hot    the features of a batch, without the ids that are among rows[t], counts[t] of
                   them, rising; then for each feature t with counts[t] above 0 one more, of those
                   ids, as places in rows[t]: ids of a table of their own ("hot rows", neo_fsdp.h)
+   ON A DEVICE (neo_jagged_desc.place) the buffer's offsets, ids, weights and inverse are in its
+   memory, as must be what it is made of: sources, and the arrays of set (features, counts and
+   feature_bags are on the host). Contents are the same, from_lists and split_hot are not there
+   (NEO_ERR_UNSUPPORTED), and of a source only what is read is looked at: its offsets, and whether
+   ids fit. For that a call waits for the device. In a recorded step (neo_cuda_graph_begin) it does
+   not: an error is then the step's, and leaves the buffer empty. dedup waits in any case.
    neo_jagged_dedup: in place: of bags of a feature that are equal (ids and weights, bit for bit, in
    order) the first stays, and inverse says who reads it. Errors   NEO_ERR_STATE: the buffer was
    made without desc.dedup. NEO_ERR_CAPACITY: more samples than it has room for. NEO_ERR_ARG: it
@@ -1535,6 +1541,8 @@ NEO_API neo_status neo_ids_unique(neo_ctx *ctx, neo_tensor ids, neo_tensor uniqu
        other arrays, or comes after a backward or accumulate of the one before
      - a batch that NEO_BOUNDS_ERROR refuses, or whose offsets decrease, is refused by the call that
        gets it, with the same message; for that the call waits for the device
+     - of a batch with an inverse bags are pooled once, and their rows go to the samples there;
+       backward writes it out there, and waits once more for a batch that is there. Not with a tier
      - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped
        and some not: go on from a checkpoint
      - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block
@@ -1735,7 +1743,8 @@ typedef struct neo_bags_desc {
     neo_cut_sums_fn cut_sums; /* with a part whose optimizer needs sums over whole rows: required */
     void *cut_sums_user;
     int inverse; /* 1: backward takes batches with an inverse, and has room (8 max_batch features +
-                    12 max_ids bytes) to write them out: max_ids counts them so */
+                    12 max_ids bytes) to write them out: max_ids counts them so. On a device forward
+                    needs it, too, and 4 max_batch (features + sum of dims) bytes more */
     neo_tier *tier; /* lines of rows are in memory, the others below (neo_store.h); NULL: all are */
     int lazy_init; /* 1: see neo_bags_create. Tables with keys or a `weight` of yours, those of a
                       tier and of a device are made by create all the same */
@@ -2609,31 +2618,80 @@ typedef struct neo__split_call {
     neo_dtype id_dtype;
     void *ids;        /* less the first row of their part */
     float *weights;   /* NULL: not wanted; ones where the batch has none */
+    int32_t *places;  /* [max_ids], of each id of the batch its place in ids, -1: it is in no part;
+                         NULL: not wanted */
     int32_t *lengths; /* [parts][B] */
     int64_t *counts;  /* host, [parts + T]: ids of each part; of each feature */
     neo__split_found *found; /* host */
 } neo__split_call;
-/* Bags in another order, with their ids ("permute"): run after run of bags that lie one behind
-   another. Where they begin is said by offsets, or by lengths and the place of each run's first
-   id. */
+/* Bags in another order, with their ids ("permute"): run after run of bags of a source, `step` from
+   each to the next, or those that a list has for the bags of the new order. Where they begin is
+   said by offsets, or by lengths and the place of each run's first id. */
+typedef struct neo__ids_source {
+    const int64_t *offsets; /* or NULL: lengths */
+    const void *lengths;
+    const void *ids;
+    const float *weights; /* NULL: ones, where they are wanted */
+    neo_dtype length_dtype, id_dtype;
+    int64_t batch; /* bags of each of its features; 0: those of a run are of one */
+} neo__ids_source;
 typedef struct neo__ids_run {
     int64_t bags, from, from_id; /* so many bags, from bag `from` on; from_id: with lengths */
     int64_t to;                  /* bags before it */
+    int64_t step;                /* with lengths 1 */
+    int64_t listed;              /* a list has numbers below it, which count from `from` on */
+    int32_t source, feature;     /* feature: of its bags in the source, whose batch is 0 */
 } neo__ids_run;
+/* A look at the bags, before any is written. bag: ~ the first bad one of the new order; id: ~ the
+   first id that does not fit, in that order; 0: none. */
+typedef struct neo__join_found {
+    unsigned long long bag, id;
+    int64_t ids;             /* of all bags; -1: 2^32 or more */
+    int64_t is;              /* of a bad bag: enum neo__join_bad */
+    int64_t feature, sample; /* of either in its source; with a list, of the new order */
+    int64_t at, here, next;  /* there the bag's number and its offsets, or its length, or what the
+                                list has and how many it may; or the id's place, and the id */
+} neo__join_found;
+enum neo__join_bad { NEO__JOIN_OFFSETS, NEO__JOIN_LENGTH, NEO__JOIN_LIST };
+struct neo__later;
 typedef struct neo__join_call {
     const neo__ids_run *run; /* host, [runs] */
-    int64_t runs, bags;      /* bags of all runs */
-    const int64_t *offsets;
-    const int32_t *lengths; /* or NULL */
-    const void *ids;
-    const float *weights;
+    const neo__ids_source *source; /* host, [sources] */
+    const int32_t *list;     /* [bags], or NULL */
+    int64_t runs, sources, bags; /* bags of all runs */
+    int64_t samples;     /* with a list: of each feature of the new order */
     neo_dtype id_dtype;
     int64_t max_ids;     /* where there are more, none is written */
     int64_t *to_offsets; /* NULL: not wanted */
     int32_t *to_lengths;
     void *to_ids;
     float *to_weights;
+    const struct neo__later *later; /* NULL: bags are sound, and ids fit. Else they are looked at,
+                                       and nothing is written where they do not; its answer:
+                                       neo__join_found. Not of the processor */
 } neo__join_call;
+/* Places of what travels for each id: the runs' numbers `to` .. to + bags are from, from + step,
+   ...; those of the batch's ids behind them (neo__split_call.places) are counted from the first one
+   of their part. */
+typedef struct neo__places_call {
+    const neo__ids_run *run; /* host, [runs] */
+    int64_t runs, count;     /* numbers of all runs */
+    const int32_t *place;    /* [ids] */
+    int64_t ids, parts;
+    const int64_t *first, *base; /* host, [parts]: the part's first place; its number */
+    int32_t *to;                 /* [count + ids] */
+} neo__places_call;
+/* The distinct bags of T x B bags of a device, feature by feature: see neo_jagged_dedup. */
+typedef struct neo__fold_call {
+    const int64_t *offsets;
+    const void *ids;
+    const float *weights; /* or NULL */
+    neo_dtype id_dtype;
+    int64_t features, batch;
+    int32_t *inverse;      /* [T][B] */
+    int32_t *list;         /* [T B]: in front the distinct bags, as they lie */
+    int64_t *feature_bags; /* host, [T + 1] */
+} neo__fold_call;
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -2665,6 +2723,8 @@ NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
    the batch, but for an id that is outside. */
 NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, const char *fn);
 NEO_API neo_status neo__device_join(neo_ctx *ctx, const neo__join_call *call);
+NEO_API neo_status neo__device_places(neo_ctx *ctx, const neo__places_call *call);
+NEO_API neo__ids_source neo__ids_source_of(const neo_jagged *jagged);
 /* From here on batches of a device are sound and have up to so many ids: the host waits for no look
    at them. */
 NEO_API void neo__bags_vouch(neo_bags *bags, int64_t ids);
@@ -3761,7 +3821,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 11 };
+enum { NEO__DEVICE_VERSION = 12 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -4059,6 +4119,7 @@ typedef struct neo__job_feature {
     int64_t first_bag, bags;
     int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: 0, of an id */
     int64_t pack_stride;        /* of its gradients in `packed`, from out_at on */
+    int64_t col;                /* in the row of a sample */
 } neo__job_feature;
 /* A table cut by columns whose step needs sums over whole rows: what the running round has and asks
    for. Its rows are those of its slots, in their order: slot i is row cut_row[i]. */
@@ -4093,7 +4154,8 @@ typedef struct neo__job_rule {
     int nearest;
 } neo__job_rule;
 /* The findings of a look at every offset and id; zeros before. bag: ~ the first bag with decreasing
-   offsets; id: ~ the first id outside its table, counted from the batch's first; 0: none. */
+   offsets, behind all bags the first place of an inverse that has no bag; id: ~ the first id
+   outside its table, counted from the batch's first; 0: none. */
 typedef struct neo__bags_found {
     unsigned long long bag, id, count; /* count: ids outside */
     int64_t first, last;               /* the offsets' ends */
@@ -4140,6 +4202,8 @@ typedef struct neo__bags_job {
         int64_t id_base, bags;
         int64_t most_ids; /* not more than this: launches are sized by it */
         neo__bags_found *found;
+        const int32_t *inverse; /* [features][samples]: see bags_spread; NULL: bags are samples' */
+        int64_t samples;
     } batch;
     struct {
         float *out;
@@ -4148,6 +4212,8 @@ typedef struct neo__bags_job {
         float *dweights;
         const int32_t *dweight_at; /* see neo__bags_weight_grad_at; NULL: id k is number k */
         int aligned; /* all rows of out, dout and packed lie at multiples of 16 bytes */
+        float *samples; /* of a batch with an inverse: out has its bags, this the samples */
+        int64_t samples_stride;
     } tensor;
     struct { /* records: key << leaf_bits | leaf, and what to add; unsorted, sorted */
         void *keys[2];
@@ -4197,7 +4263,11 @@ NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__ba
     const int64_t *offsets = j->batch.offsets, k = found->first + (int64_t)~found->id;
     int64_t bag = 0, end = j->batch.bags;
     if (found->bag) bag = (int64_t)~found->bag;
-    else if (!found->id || j->fixed.bounds != NEO_BOUNDS_ERROR) return;
+    if (found->bag && bag >= end) {
+        found->at = bag, found->what = j->batch.inverse[bag - end];
+        return;
+    }
+    if (!found->bag && (!found->id || j->fixed.bounds != NEO_BOUNDS_ERROR)) return;
     while (!found->bag && bag + 1 < end) { /* the last bag that begins at or before k */
         const int64_t mid = bag + (end - bag) / 2;
         if (offsets[mid] <= k) bag = mid;
@@ -4247,6 +4317,8 @@ struct neo_device {
     neo_status (*ids_split)(neo_device *d, const neo__split_call *call);
     neo_status (*ids_join)(neo_device *d, const neo__join_call *call);
     neo_status (*ids_unique)(neo_device *d, const neo__unique_call *call);
+    neo_status (*ids_fold)(neo_device *d, const neo__fold_call *call); /* not of the processor */
+    neo_status (*ids_places)(neo_device *d, const neo__places_call *call);
     /* See neo__event_make; event_wait: from any thread. */
     void *(*event_make)(neo_device *d);
     void (*event_free)(neo_device *d, void *event);
@@ -4275,6 +4347,8 @@ struct neo_device {
     neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found,
                              const neo__later *later);
     neo_status (*bags_forward)(neo_device *d, const neo__bags_job *j);
+    neo_status (*bags_spread)(neo_device *d, const neo__bags_job *j); /* pooled bags to the samples
+                                                                         that read them */
     neo_status (*bags_weight_grad)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_sort)(neo_device *d, const neo__bags_job *j); /* pack, write records, sort */
     neo_status (*bags_sort_rows)(neo_device *d, const neo__bags_job *j, const int64_t *rows,
@@ -11494,8 +11568,8 @@ struct neo_jagged_buffer {
     neo__live live;
     neo_jagged view;
     int64_t max_bags, max_ids;
-    char *block; /* of the arrays */
-    size_t block_bytes;
+    char *block, *there; /* of the arrays; of those on a device */
+    size_t block_bytes, there_bytes;
     int64_t *offsets;      /* [max_bags + 1] */
     int64_t *feature_bags; /* [feature_count + 1] */
     void *ids;             /* [max_ids] */
@@ -11504,6 +11578,16 @@ struct neo_jagged_buffer {
     int32_t *inverse; /* [max_bags], or NULL */
     int32_t *place;   /* [places]: hash table of the samples of a feature, of their bags */
     int64_t grow_count;
+    /* Notes of a writer on a device; and, for dedup, where distinct bags go: list [max_bags], and
+       other arrays, which then change places with those above. */
+    int64_t *noted_bags;     /* [feature_count + 1] */
+    neo__ids_run *run;       /* [max_runs] */
+    neo__ids_source *source; /* [max_runs] */
+    int64_t max_runs;
+    int32_t *list;
+    int64_t *spare_offsets;
+    void *spare_ids;
+    float *spare_weights;
 };
 
 NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j) {
@@ -11526,6 +11610,7 @@ NEO_API int64_t neo_jagged_full_id_count(const neo_jagged *j) {
 }
 /* Bags are numbered as samples first read them. After it, every number may be followed. */
 static neo_status neo__jagged_check_inverse(const neo_jagged *jagged, const char *fn) {
+    if (jagged->place == NEO_DEVICE) return NEO_OK; /* the device looks */
     for (int32_t t = 0; jagged->inverse && t < jagged->feature_count; t++) {
         const int32_t *inverse = jagged->inverse + t * jagged->batch;
         const int64_t bags = jagged->feature_bags[t + 1] - jagged->feature_bags[t];
@@ -11659,6 +11744,7 @@ static neo_status neo__jagged_check_ids(const neo_jagged *jagged, int32_t t, int
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 /* ---- writers ----
 
    A writer adds runs of bags of its sources in the order of the result, in two passes: the first
@@ -11668,9 +11754,16 @@ typedef struct neo__jagged_writer {
     const char *fn;
     neo_jagged_buffer *to;
     neo_status status;
-    int pass;                    /* 1 counts, 2 writes */
+    const neo_jagged *const *parts; /* sources */
+    int count;
+    int pass;                    /* 1 counts, 2 writes; on a device 1 notes runs */
     int64_t features, bags, ids; /* added in this pass */
+    int64_t runs;
+    int32_t feature; /* of the source, whose bags are added */
 } neo__jagged_writer;
+static int neo__jagged_is_there(const neo_jagged_buffer *b) {
+    return b->view.place == NEO_DEVICE;
+}
 
 /* Ids [k, k + count) of a source can be stored in b. */
 static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype from,
@@ -11713,10 +11806,36 @@ static void neo__jagged_put(neo_jagged_buffer *buffer, int64_t at, neo_dtype fro
     else if (buffer->weights)
         for (int64_t i = 0; i < count; i++) buffer->weights[at + i] = 1.0f;
 }
+static neo_status neo__jagged_more_runs(neo_jagged_buffer *buffer, const char *fn);
+/* Note a run of bags for a join on a device, each `step` behind the one before; listed: see
+   neo__ids_run. */
+static void neo__jagged_note(neo__jagged_writer *writer, const neo_jagged *jagged, int64_t first,
+                             int64_t bags, int64_t step, int64_t listed) {
+    neo_jagged_buffer *to = writer->to;
+    neo__ids_run *last = to->run + writer->runs - 1;
+    int32_t s = 0;
+    if (bags == 0 || writer->status != NEO_OK) return;
+    while (writer->parts[s] != jagged) s++;
+    if (writer->runs > 0 && last->source == s && !jagged->feature_bags && step == 1 &&
+        last->step == 1 && last->from + last->bags == first) {
+        last->bags += bags;
+    } else {
+        if (writer->runs == to->max_runs)
+            writer->status = neo__jagged_more_runs(to, writer->fn);
+        if (writer->status != NEO_OK) return;
+        const neo__ids_run run = {bags, first, 0, writer->bags, step, listed, s, writer->feature};
+        to->run[writer->runs++] = run;
+    }
+    writer->bags += bags;
+}
 /* Add `bags` bags of a source, from bag `first` on. */
 static void neo__jagged_add(neo__jagged_writer *writer, const neo_jagged *jagged, int64_t first,
                             int64_t bags) {
     if (bags == 0 || writer->status != NEO_OK) return;
+    if (neo__jagged_is_there(writer->to)) {
+        neo__jagged_note(writer, jagged, first, bags, 1, 0);
+        return;
+    }
     const int64_t *from = jagged->offsets + first, count = from[bags] - from[0];
     if (writer->pass == 2) {
         int64_t *offset = writer->to->offsets + writer->bags, shift = *offset - from[0];
@@ -11735,11 +11854,13 @@ static void neo__jagged_add(neo__jagged_writer *writer, const neo_jagged *jagged
 /* Add feature t of a source. */
 static void neo__jagged_add_feature(neo__jagged_writer *w, const neo_jagged *s, int32_t t) {
     int64_t first = neo__jagged_first_bag(s, t);
+    w->feature = t;
     neo__jagged_add(w, s, first, neo__jagged_first_bag(s, t + 1) - first);
     w->features++;
-    if (w->pass == 2) w->to->feature_bags[w->features] = w->bags;
+    if (neo__jagged_is_there(w->to)) w->to->noted_bags[w->features] = w->bags;
+    else if (w->pass == 2) w->to->feature_bags[w->features] = w->bags;
 }
-
+#endif
 NEO__HOT_END
 
 /* ---- checks ---- */
@@ -11765,12 +11886,10 @@ static neo_status neo__jagged_check(const neo_jagged *jagged, const char *fn) {
                    NEO_ERR_ARG, "%s: %d features x %" PRId64 " samples do not fit 64 bits", fn,
                    jagged->feature_count, jagged->batch);
     }
-    NEO__CHECK(!jagged->inverse || (jagged->feature_bags && jagged->place == NEO_HOST &&
-                                    jagged->batch >= 0 && jagged->batch <= INT32_MAX),
+    NEO__CHECK(!jagged->inverse || (jagged->feature_bags && jagged->batch >= 0 &&
+                                    jagged->batch <= INT32_MAX),
                NEO_ERR_ARG,
-               "%s: a batch with inverse needs feature_bags, is on the host, and has at most "
-               "2^31 - 1 samples",
-               fn);
+               "%s: a batch with inverse needs feature_bags, and has at most 2^31 - 1 samples", fn);
     int64_t bags = neo_jagged_bag_count(jagged);
     if (bags == 0) return NEO_OK;
     NEO__CHECK(jagged->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
@@ -11850,8 +11969,10 @@ static void neo__split_id(const neo__split_call *call, int64_t bag, int64_t k, i
     int64_t row;
     const int64_t part = neo__split_part(call, (int32_t)f, id, &row);
     if (!put) call->counts[call->first_part[j->feature_count] + f]++;
+    if (part < 0 && put && call->places) call->places[k - j->offsets[0]] = -1;
     if (part < 0) return;
     const int64_t at = call->counts[part]++;
+    if (put && call->places) call->places[k - j->offsets[0]] = (int32_t)at;
     if (!put) call->lengths[part * j->batch + bag % j->batch]++;
     else neo__int_encode(call->id_dtype, row, (char *)call->ids + (size_t)at * size);
     if (put && call->weights) call->weights[at] = j->weights ? j->weights[k] : 1.0f;
@@ -11882,18 +12003,25 @@ static int64_t neo__join_runs(const neo__join_call *call, int put) {
     const size_t size = neo_dtype_size(call->id_dtype);
     int64_t at = 0;
     for (const neo__ids_run *run = call->run; run < call->run + call->runs; run++) {
-        int64_t from = run->from_id, to = run->to;
-        for (int64_t b = run->from; b < run->from + run->bags; b++, to++) {
-            const int64_t *offset = call->offsets ? call->offsets + b : NULL;
-            const int64_t n = offset ? offset[1] - offset[0] : call->lengths[b];
+        const neo__ids_source *source = call->source + run->source;
+        int64_t from = run->from_id;
+        for (int64_t to = run->to; to < run->to + run->bags; to++) {
+            const int64_t b =
+                run->from + (call->list ? call->list[to] : (to - run->to) * run->step);
+            const int64_t *offset = source->offsets ? source->offsets + b : NULL;
+            const int64_t n = offset ? offset[1] - offset[0]
+                                     : neo__jagged_id(source->lengths,
+                                                      source->length_dtype == NEO_I32, b);
             if (offset) from = offset[0];
             if (!put && call->to_offsets) call->to_offsets[to] = at;
             if (!put && call->to_lengths) call->to_lengths[to] = (int32_t)n;
-            if (put && n)
-                memcpy((char *)call->to_ids + (size_t)at * size,
-                       (const char *)call->ids + (size_t)from * size, (size_t)n * size);
-            if (put && n && call->to_weights)
-                memcpy(call->to_weights + at, call->weights + from, (size_t)n * sizeof(float));
+            for (int64_t k = 0; k < n && put; k++) {
+                const int64_t id =
+                    neo__jagged_id(source->ids, source->id_dtype == NEO_I32, from + k);
+                neo__int_encode(call->id_dtype, id, (char *)call->to_ids + (size_t)(at + k) * size);
+                if (call->to_weights)
+                    call->to_weights[at + k] = source->weights ? source->weights[from + k] : 1.0f;
+            }
             at += n, from += n;
         }
     }
@@ -11903,6 +12031,19 @@ static int64_t neo__join_runs(const neo__join_call *call, int put) {
 static neo_status neo__cpu_ids_join(neo_device *device, const neo__join_call *call) {
     (void)device;
     if (neo__join_runs(call, 0) <= call->max_ids && call->to_ids) (void)neo__join_runs(call, 1);
+    return NEO_OK;
+}
+static neo_status neo__cpu_ids_places(neo_device *device, const neo__places_call *call) {
+    (void)device;
+    for (const neo__ids_run *run = call->run; run < call->run + call->runs; run++)
+        for (int64_t i = 0; i < run->bags; i++)
+            call->to[run->to + i] = (int32_t)(run->from + i * run->step);
+    for (int64_t i = 0; i < call->ids; i++) {
+        int64_t number = call->place[i], part = call->parts - 1;
+        while (number >= 0 && call->first[part] > number) part--;
+        if (number >= 0) number += call->base[part] - call->first[part];
+        call->to[call->count + i] = (int32_t)number;
+    }
     return NEO_OK;
 }
 NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, const char *fn) {
@@ -11918,6 +12059,18 @@ NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, 
 }
 NEO_API neo_status neo__device_join(neo_ctx *ctx, const neo__join_call *call) {
     return ctx->on->ids_join(ctx->on, call);
+}
+NEO_API neo_status neo__device_places(neo_ctx *ctx, const neo__places_call *call) {
+    return ctx->on->ids_places(ctx->on, call);
+}
+NEO_API neo__ids_source neo__ids_source_of(const neo_jagged *jagged) {
+    NEO__ZERO(neo__ids_source, source);
+    source.offsets = jagged->offsets;
+    source.ids = jagged->ids;
+    source.weights = jagged->weights;
+    source.id_dtype = jagged->id_dtype;
+    source.batch = jagged->feature_bags ? 0 : jagged->batch;
+    return source;
 }
 NEO_API neo_status neo__device_cut_add(neo_ctx *ctx, float *total, const float *blocks,
                                        int64_t count, int64_t each, int first) {
@@ -11997,54 +12150,115 @@ NEO_API neo_status neo_ids_unique(neo_ctx *ctx, neo_tensor ids, neo_tensor uniqu
     *count = 0;
     return n > 0 ? ctx->on->ids_unique(ctx->on, &call) : NEO_OK;
 }
-#endif
 
 /* ---- buffers ---- */
-static void neo__jagged_layout(neo_jagged_buffer *b, int weighted, neo__carve *c) {
-    NEO__CARVE(c, b->offsets, neo__size_add((size_t)b->max_bags, 1));
-    NEO__CARVE(c, b->feature_bags, b->view.feature_count + 1);
-    neo__carve_next(c, &b->ids, neo_dtype_size(b->view.id_dtype), (size_t)b->max_ids);
-    if (weighted) NEO__CARVE(c, b->weights, b->max_ids);
-    if (!b->dedup) return;
-    NEO__CARVE(c, b->inverse, b->max_bags);
-    NEO__CARVE(c, b->place, neo__jagged_places(b->max_bags / NEO__MAX(b->view.feature_count, 1)));
+/* Arrays on the host; where the batch is: of a device there. */
+static void neo__jagged_layout(neo_jagged_buffer *buffer, int weighted, neo__carve *host,
+                               neo__carve *carve) {
+    const int there = neo__jagged_is_there(buffer), sets = there && buffer->dedup ? 2 : 1;
+    int64_t **const offsets[] = {&buffer->offsets, &buffer->spare_offsets};
+    void **const ids[] = {&buffer->ids, &buffer->spare_ids};
+    float **const weights[] = {&buffer->weights, &buffer->spare_weights};
+    for (int i = 0; i < sets; i++) {
+        NEO__CARVE(carve, *offsets[i], neo__size_add((size_t)buffer->max_bags, 1));
+        neo__carve_next(carve, ids[i], neo_dtype_size(buffer->view.id_dtype),
+                        (size_t)buffer->max_ids);
+        if (weighted) NEO__CARVE(carve, *weights[i], buffer->max_ids);
+    }
+    NEO__CARVE(host, buffer->feature_bags, buffer->view.feature_count + 1);
+    if (there) NEO__CARVE(host, buffer->noted_bags, buffer->view.feature_count + 1);
+    if (there) NEO__CARVE(host, buffer->run, buffer->max_runs);
+    if (there) NEO__CARVE(host, buffer->source, buffer->max_runs);
+    if (!buffer->dedup) return;
+    NEO__CARVE(carve, buffer->inverse, buffer->max_bags);
+    const int64_t samples = buffer->max_bags / NEO__MAX(buffer->view.feature_count, 1);
+    if (there) NEO__CARVE(carve, buffer->list, buffer->max_bags);
+    else NEO__CARVE(carve, buffer->place, neo__jagged_places(samples));
 }
-#if !defined(NEO_INFERENCE)
+/* The old content to new arrays: on a device all that there is room for, since it knows how much
+   is in it. */
+static neo_status neo__jagged_keep(const neo_jagged_buffer *from, const neo_jagged_buffer *to) {
+    const neo_jagged *view = &from->view;
+    const int there = neo__jagged_is_there(from);
+    neo_device *on = neo__device_at(from->ctx, view->place);
+    const size_t bags = (size_t)(there ? from->max_bags : neo_jagged_bag_count(view)),
+                 ids = (size_t)(there ? from->max_ids : neo_jagged_id_count(view)),
+                 samples = view->inverse ? (size_t)(view->feature_count * view->batch) : 0;
+    if (view->feature_bags)
+        memcpy(to->feature_bags, from->feature_bags,
+               (size_t)(view->feature_count + 1) * sizeof *to->feature_bags);
+    const struct {
+        void *to;
+        const void *from;
+        size_t bytes;
+    } all[] = {{to->offsets, from->offsets, (bags + 1) * sizeof *to->offsets},
+               {to->ids, from->ids, ids * neo_dtype_size(view->id_dtype)},
+               {to->weights, from->weights, to->weights ? ids * sizeof *to->weights : 0},
+               {to->inverse, from->inverse, samples * sizeof *to->inverse}};
+    for (int i = 0; i < 4; i++)
+        NEO__TRY(on->copy(on, all[i].to, view->place, all[i].from, view->place, all[i].bytes));
+    return NEO_OK;
+}
+static void neo__jagged_free_blocks(neo_jagged_buffer *b) {
+    neo__data_free(b->ctx, b->there, b->there_bytes);
+    neo_free(b->ctx, b->block, b->block_bytes);
+    b->there = b->block = NULL;
+}
 /* New arrays of these capacities, with the old content; the old arrays are freed. */
 static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags, int64_t max_ids,
                                      int weighted, const char *fn) {
     neo_jagged_buffer to = *buffer;
-    neo__carve count = {NULL, 0}, block = {NULL, 0};
+    neo__carve count = {NULL, 0}, block = {NULL, 0}, counted = {NULL, 0}, there = {NULL, 0};
+    const int is_there = neo__jagged_is_there(buffer);
     to.max_bags = max_bags;
     to.max_ids = max_ids;
-    neo__jagged_layout(&to, weighted, &count);
-    block.block = (char *)neo_alloc(buffer->ctx, count.at);
-    NEO__CHECK(block.block, NEO_ERR_MEMORY,
-               "%s: no memory for %" PRId64 " bags and %" PRId64 " ids", fn, max_bags, max_ids);
-    neo__jagged_layout(&to, weighted, &block);
-    to.block = block.block;
+    neo__jagged_layout(&to, weighted, &count, is_there ? &counted : &count);
+    to.block = block.block = (char *)neo_alloc(buffer->ctx, count.at);
+    to.there = there.block = is_there ? (char *)neo__data_alloc(buffer->ctx, counted.at) : NULL;
     to.block_bytes = count.at;
-    to.offsets[0] = 0;
-    if (buffer->block) {
-        size_t bags = (size_t)neo_jagged_bag_count(&buffer->view),
-               ids = (size_t)neo_jagged_id_count(&buffer->view);
-        memcpy(to.offsets, buffer->offsets, (bags + 1) * sizeof *to.offsets);
-        memcpy(to.ids, buffer->ids, ids * neo_dtype_size(buffer->view.id_dtype));
-        if (weighted) memcpy(to.weights, buffer->weights, ids * sizeof *to.weights);
-        if (buffer->view.feature_bags)
-            memcpy(to.feature_bags, buffer->feature_bags,
-                   (size_t)(buffer->view.feature_count + 1) * sizeof *to.feature_bags);
-        if (buffer->view.inverse)
-            memcpy(to.inverse, buffer->inverse,
-                   (size_t)(buffer->view.feature_count * buffer->view.batch) * sizeof *to.inverse);
+    to.there_bytes = counted.at;
+    if (!to.block || (is_there && !to.there)) {
+        neo__jagged_free_blocks(&to);
+        return neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " bags and %" PRId64 " ids",
+                        fn, max_bags, max_ids);
     }
-    neo_free(buffer->ctx, buffer->block, buffer->block_bytes);
+    neo__jagged_layout(&to, weighted, &block, is_there ? &there : &block);
+    neo_device *on = neo__device_at(buffer->ctx, buffer->view.place);
+    neo_status status = buffer->block ? neo__jagged_keep(buffer, &to)
+                                      : on->fill(on, to.offsets, 0, sizeof *to.offsets);
+    if (status != NEO_OK) {
+        neo__jagged_free_blocks(&to);
+        return status;
+    }
+    neo__jagged_free_blocks(buffer);
     to.view.offsets = to.offsets;
     to.view.ids = to.ids;
     to.view.weights = to.weights;
     if (to.view.feature_bags) to.view.feature_bags = to.feature_bags;
     if (to.view.inverse) to.view.inverse = to.inverse;
     *buffer = to;
+    return NEO_OK;
+}
+/* Room for twice as many runs, counted; those that are noted stay. */
+static neo_status neo__jagged_more_runs(neo_jagged_buffer *buffer, const char *fn) {
+    neo_jagged_buffer to = *buffer;
+    neo__carve count = {NULL, 0}, block = {NULL, 0}, none = {NULL, 0};
+    to.max_runs = 2 * buffer->max_runs;
+    neo__jagged_layout(&to, 0, &count, &none);
+    to.block = block.block = (char *)neo__alloc_for(buffer->ctx, count.at, fn);
+    if (!to.block) return NEO_ERR_MEMORY;
+    none.at = 0;
+    neo__jagged_layout(&to, 0, &block, &none);
+    const size_t features = (size_t)(buffer->view.feature_count + 1) * sizeof *to.feature_bags;
+    memcpy(to.feature_bags, buffer->feature_bags, features);
+    memcpy(to.noted_bags, buffer->noted_bags, features);
+    memcpy(to.run, buffer->run, (size_t)buffer->max_runs * sizeof *to.run);
+    neo_free(buffer->ctx, buffer->block, buffer->block_bytes);
+    buffer->block = to.block, buffer->block_bytes = count.at, buffer->max_runs = to.max_runs;
+    buffer->feature_bags = to.feature_bags, buffer->noted_bags = to.noted_bags;
+    buffer->run = to.run, buffer->source = to.source;
+    if (buffer->view.feature_bags) buffer->view.feature_bags = buffer->feature_bags;
+    buffer->grow_count++;
     return NEO_OK;
 }
 
@@ -12060,13 +12274,19 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                desc->feature_count, desc->max_bags, desc->max_ids);
     NEO__CHECK(dtype == NEO_I64 || dtype == NEO_I32, NEO_ERR_ARG,
                "%s: id_dtype is %s, not i64 or i32", fn, neo_dtype_name(dtype));
+    const neo_place place = desc->place == NEO_DEVICE ? neo__ctx_place(ctx) : NEO_HOST;
+    NEO__CHECK(place == NEO_HOST || (desc->max_bags < INT32_MAX && desc->max_ids < INT32_MAX),
+               NEO_ERR_UNSUPPORTED, "%s: %" PRId64 " bags, %" PRId64
+               " ids: on a device below 2^31 - 1", fn, desc->max_bags, desc->max_ids);
     neo_jagged_buffer *buffer = (neo_jagged_buffer *)neo__alloc_for(ctx, sizeof *buffer, fn);
     if (!buffer) return NEO_ERR_MEMORY;
     memset(buffer, 0, sizeof *buffer);
     buffer->ctx = ctx;
     buffer->view.feature_count = desc->feature_count;
     buffer->view.id_dtype = dtype;
+    buffer->view.place = place;
     buffer->dedup = desc->dedup;
+    buffer->max_runs = desc->feature_count + 16;
     neo_status status =
         neo__jagged_resize(buffer, desc->max_bags, desc->max_ids, desc->weighted, fn);
     if (status != NEO_OK) {
@@ -12080,7 +12300,7 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
     if (!b) return;
     neo__live_end(b->ctx, &b->live);
-    neo_free(b->ctx, b->block, b->block_bytes);
+    neo__jagged_free_blocks(b);
     neo_free(b->ctx, b, sizeof *b);
 }
 
@@ -12094,7 +12314,6 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     b->grow_count++;
     return NEO_OK;
 }
-#endif
 
 /* ---- writers: calls ---- */
 
@@ -12114,7 +12333,11 @@ static neo_status neo__jagged_check_sources(const neo_jagged_buffer *buffer,
     NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "%s: no source is given", fn);
     for (int i = 0; i < count; i++) {
         NEO__TRY(neo__jagged_check(parts[i], fn));
-        NEO__TRY(neo__jagged_check_offsets(parts[i], fn));
+        NEO__CHECK(parts[i]->place == buffer->view.place, NEO_ERR_ARG,
+                   "%s: source %d is in %s memory, the buffer in %s", fn, i,
+                   parts[i]->place == NEO_DEVICE ? "a device's" : "host",
+                   neo__jagged_is_there(buffer) ? "its device's (neo_jagged_desc.place)" : "host");
+        if (parts[i]->place == NEO_HOST) NEO__TRY(neo__jagged_check_offsets(parts[i], fn));
         NEO__TRY(neo__jagged_check_weights(buffer, parts[i]->weights, fn));
         NEO__CHECK(parts[i]->offsets != buffer->offsets, NEO_ERR_ARG,
                    "%s: source %d is a view of the buffer that is written", fn, i);
@@ -12126,29 +12349,111 @@ static neo_status neo__jagged_check_sources(const neo_jagged_buffer *buffer,
     }
     return NEO_OK;
 }
-static neo__jagged_writer neo__jagged_writer_make(neo_jagged_buffer *b, int64_t features,
+static neo__jagged_writer neo__jagged_writer_make(neo_jagged_buffer *buffer, int64_t features,
+                                                  const neo_jagged *const *parts, int count,
                                                   const char *fn) {
-    NEO__ZERO(neo__jagged_writer, w);
-    w.fn = fn;
-    w.to = b;
-    if (features != b->view.feature_count)
-        w.status = neo_fail(NEO_ERR_SHAPE,
-                            "%s: the result has %" PRId64 " features, the buffer is for %d", fn,
-                            features, b->view.feature_count);
-    return w;
+    NEO__ZERO(neo__jagged_writer, writer);
+    writer.fn = fn;
+    writer.to = buffer;
+    writer.parts = parts;
+    writer.count = count;
+    while (writer.status == NEO_OK && neo__jagged_is_there(buffer) && count > buffer->max_runs)
+        writer.status = neo__jagged_more_runs(buffer, fn); /* each may be a source of its own */
+    if (features != buffer->view.feature_count)
+        writer.status = neo_fail(NEO_ERR_SHAPE,
+                                 "%s: the result has %" PRId64 " features, the buffer is for %d",
+                                 fn, features, buffer->view.feature_count);
+    return writer;
 }
 /* Begin the first pass, then the second if all fits. 0: there is no pass to make. */
 static int neo__jagged_pass(neo__jagged_writer *w) {
     if (w->pass == 1 && w->status == NEO_OK)
         w->status = neo__jagged_check_room(w->to, w->bags, w->ids, w->fn);
+    if (w->pass == 1 && neo__jagged_is_there(w->to)) return 0;
     w->features = w->bags = w->ids = 0;
     w->to->feature_bags[0] = 0;
     return w->status == NEO_OK && ++w->pass <= 2;
+}
+/* ---- writers of a device: what its look has found ---- */
+typedef struct neo__jagged_look {
+    neo_jagged_buffer *to;
+    const char *fn;
+    int recorded;
+} neo__jagged_look;
+static neo_status neo__jagged_found(const neo_jagged_buffer *to, const neo__join_found *is,
+                                    const char *fn) {
+    const int feature = (int)is->feature;
+    if (is->bag && is->is == NEO__JOIN_LIST)
+        return neo_fail(NEO_ERR_FORMAT,
+                        "%s: inverse of feature %d, sample %" PRId64 " is %" PRId64 ": it has %"
+                        PRId64 " bags", fn, feature, is->sample, is->here, is->next);
+    if (is->bag && is->is == NEO__JOIN_LENGTH)
+        return neo_fail(NEO_ERR_FORMAT,
+                        "%s: the length of feature %d, sample %" PRId64 " is %" PRId64, fn, feature,
+                        is->sample, is->here);
+    NEO__CHECK(!is->bag || is->here >= 0, NEO_ERR_FORMAT, "%s: offsets[%" PRId64 "] is %" PRId64,
+               fn, is->at, is->here);
+    NEO__CHECK(!is->bag, NEO_ERR_FORMAT,
+               "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
+               "] is %" PRId64 ", the next is %" PRId64,
+               fn, feature, is->sample, is->at, is->here, is->next);
+    NEO__CHECK(!is->id, NEO_ERR_RANGE,
+               "%s: id %" PRId64 " (number %" PRId64 " of its source) does not fit i32", fn,
+               is->next, is->at);
+    return neo__jagged_check_room(to, 0, is->ids < 0 ? INT64_MAX : is->ids, fn);
+}
+static neo_status neo__jagged_looked(void *job, const void *answer) {
+    const neo__jagged_look *look = (const neo__jagged_look *)job;
+    neo__join_found found;
+    memcpy(&found, answer, sizeof found);
+    const neo_status status = neo__jagged_found(look->to, &found, look->fn);
+    if (status == NEO_OK || !look->recorded) return status;
+    look->to->view.batch = 0; /* calls behind it have seen what was to come */
+    look->to->view.feature_bags = NULL;
+    look->to->view.inverse = NULL;
+    return status;
+}
+/* Bring the noted runs to the buffer. */
+static neo_status neo__jagged_join(neo_jagged_buffer *to, int64_t runs, int64_t sources,
+                                   const int32_t *list, int64_t samples, const char *fn) {
+    neo__jagged_look look = {to, fn, to->ctx->on->recording};
+    const neo__later later = {neo__jagged_looked, &look, sizeof look};
+    const neo__ids_run *last = to->run + runs - 1;
+    NEO__ZERO(neo__join_call, call);
+    call.run = to->run;
+    call.runs = runs;
+    call.source = to->source;
+    call.sources = sources;
+    call.list = list;
+    call.samples = samples;
+    call.bags = runs > 0 ? last->to + last->bags : 0;
+    call.id_dtype = to->view.id_dtype;
+    call.max_ids = to->max_ids;
+    call.to_offsets = to->offsets;
+    call.to_ids = to->ids;
+    call.to_weights = to->weights;
+    call.later = &later;
+    return neo__device_join(to->ctx, &call);
+}
+static neo_status neo__jagged_join_parts(const neo__jagged_writer *writer) {
+    const int32_t *list = NULL;
+    int64_t samples = 0;
+    for (int i = 0; i < writer->count; i++) {
+        const neo_jagged *part = writer->parts[i];
+        writer->to->source[i] = neo__ids_source_of(part);
+        if (part->inverse) list = part->inverse, samples = part->batch; /* the only one */
+    }
+    writer->to->noted_bags[0] = 0;
+    NEO__TRY(neo__jagged_join(writer->to, writer->runs, writer->count, list, samples, writer->fn));
+    memcpy(writer->to->feature_bags, writer->to->noted_bags,
+           (size_t)(writer->to->view.feature_count + 1) * sizeof *writer->to->feature_bags);
+    return NEO_OK;
 }
 /* View the result: `batch` samples of every feature, or as many as feature_bags says. */
 static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
                                    int has_feature_bags) {
     if (w->status != NEO_OK) return w->status;
+    if (neo__jagged_is_there(w->to)) NEO__TRY(neo__jagged_join_parts(w));
     w->to->view.batch = has_feature_bags ? 0 : batch;
     w->to->view.feature_bags = has_feature_bags ? w->to->feature_bags : NULL;
     w->to->view.inverse = NULL;
@@ -12156,13 +12461,27 @@ static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
 }
 
 NEO__HOT_BEGIN
-#if !defined(NEO_INFERENCE)
 static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t batch,
                                           const char *fn) {
     NEO__CHECK_LIVE(b, fn, "the buffer");
     int64_t features = b->view.feature_count;
     NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
                "%s: batch is %" PRId64, fn, batch);
+    return NEO_OK;
+}
+static neo_status neo__jagged_set_there(neo_jagged_buffer *buffer, int64_t batch,
+                                        const neo__ids_source *source, const char *fn) {
+    const neo__ids_run all = {buffer->view.feature_count * batch, 0, 0, 0, 1, 0, 0, 0};
+    NEO__CHECK(source->ids || all.bags == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
+    NEO__CHECK(source->ids != buffer->ids, NEO_ERR_ARG,
+               "%s: ids are those of the buffer that is written", fn);
+    NEO__TRY(neo__jagged_check_weights(buffer, source->weights, fn));
+    buffer->run[0] = all;
+    buffer->source[0] = *source;
+    NEO__TRY(neo__jagged_join(buffer, 1, 1, NULL, 0, fn));
+    buffer->view.batch = batch;
+    buffer->view.feature_bags = NULL;
+    buffer->view.inverse = NULL;
     return NEO_OK;
 }
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, const void *lengths,
@@ -12178,6 +12497,10 @@ NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, cons
     int is_i32 = length_dtype == NEO_I32;
     NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
     NEO__TRY(neo__jagged_check_room(buffer, bags, 0, fn));
+    if (neo__jagged_is_there(buffer)) {
+        const neo__ids_source source = {NULL, lengths, ids, weights, length_dtype, id_dtype, batch};
+        return neo__jagged_set_there(buffer, batch, &source, fn);
+    }
     for (int64_t i = 0; i < bags; i++) {
         int64_t n = neo__jagged_id(lengths, is_i32, i);
         NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
@@ -12209,7 +12532,10 @@ NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *buffer, int64_t batc
     NEO__ZERO(neo_jagged, list); /* as a source of one bag */
     list.id_dtype = NEO_I64;
     list.offsets = offsets;
-    neo__jagged_writer writer = neo__jagged_writer_make(buffer, buffer->view.feature_count, fn);
+    NEO__CHECK(!neo__jagged_is_there(buffer), NEO_ERR_UNSUPPORTED, "%s: the buffer is on a device",
+               fn);
+    neo__jagged_writer writer =
+        neo__jagged_writer_make(buffer, buffer->view.feature_count, NULL, 0, fn);
     while (neo__jagged_pass(&writer)) {
         for (int64_t i = 0; i < bags; i++) {
             NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - writer.ids, NEO_ERR_FORMAT,
@@ -12240,7 +12566,7 @@ NEO_API neo_status neo_jagged_concat(neo_jagged_buffer *buffer, const neo_jagged
         NEO__CHECK(has_feature_bags || parts[i]->batch == parts[0]->batch, NEO_ERR_SHAPE,
                    "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, fn, i,
                    parts[i]->batch, parts[0]->batch);
-    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, parts, count, fn);
     while (neo__jagged_pass(&w))
         for (int i = 0; i < count; i++)
             for (int32_t t = 0; t < parts[i]->feature_count; t++)
@@ -12257,7 +12583,7 @@ NEO_API neo_status neo_jagged_select(neo_jagged_buffer *buffer, const neo_jagged
         NEO__CHECK(features[i] >= 0 && features[i] < in->feature_count, NEO_ERR_RANGE,
                    "%s: features[%d] is %d, the batch has %d", fn, i, features[i],
                    in->feature_count);
-    neo__jagged_writer w = neo__jagged_writer_make(buffer, count, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, count, &in, 1, fn);
     while (neo__jagged_pass(&w))
         for (int i = 0; i < count; i++) neo__jagged_add_feature(&w, in, features[i]);
     return neo__jagged_done(&w, in->batch, in->feature_bags != NULL);
@@ -12270,7 +12596,7 @@ NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *buffer, const neo_jagged 
                NEO_ERR_RANGE,
                "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, fn, count,
                first, in->batch);
-    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, &in, 1, fn);
     while (neo__jagged_pass(&w))
         for (int64_t t = 0; t < in->feature_count; t++)
             neo__jagged_add(&w, in, t * in->batch + first, count);
@@ -12288,21 +12614,24 @@ NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *buffer, const neo_jagged 
                    parts[i]->feature_count, features);
         batch += parts[i]->batch;
     }
-    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, parts, count, fn);
     while (neo__jagged_pass(&w))
         for (int32_t t = 0; t < features; t++)
             for (int i = 0; i < count; i++)
                 neo__jagged_add(&w, parts[i], t * parts[i]->batch, parts[i]->batch);
     return neo__jagged_done(&w, batch, 0);
 }
-NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *in) {
+NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *buffer, const neo_jagged *in) {
     const char *fn = "neo_jagged_transpose";
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
-    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 0, fn));
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, &in, 1, fn);
+    const int there = neo__jagged_is_there(buffer);
     while (neo__jagged_pass(&w))
         for (int64_t t = 0; t < in->feature_count; t++)
-            for (int64_t i = 0; i < in->batch; i++)
-                neo__jagged_add(&w, in, i * in->feature_count + t, 1);
+            if (there) neo__jagged_note(&w, in, t, in->batch, in->feature_count, 0);
+            else
+                for (int64_t i = 0; i < in->batch; i++)
+                    neo__jagged_add(&w, in, i * in->feature_count + t, 1);
     return neo__jagged_done(&w, in->batch, 0);
 }
 NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *buffer, const neo_jagged *in) {
@@ -12310,11 +12639,18 @@ NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *buffer, const neo_jagged
     NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 2, fn));
     NEO__CHECK(in->inverse || !in->feature_bags, NEO_ERR_ARG,
                "%s: the batch has feature_bags, and no inverse", fn);
-    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, &in, 1, fn);
+    const int there = neo__jagged_is_there(buffer);
     while (neo__jagged_pass(&w))
-        for (int64_t t = 0; t < in->feature_count; t++)
-            for (int64_t i = 0; i < in->batch; i++)
-                neo__jagged_add(&w, in, neo__jagged_bag(in, t, i), 1);
+        for (int32_t t = 0; t < in->feature_count; t++) {
+            const int64_t first = neo__jagged_first_bag(in, t);
+            const int64_t bags = neo__jagged_first_bag(in, t + 1) - first;
+            w.feature = t;
+            if (there) neo__jagged_note(&w, in, first, in->batch, 1, bags);
+            else
+                for (int64_t i = 0; i < in->batch; i++)
+                    neo__jagged_add(&w, in, neo__jagged_bag(in, t, i), 1);
+        }
     return neo__jagged_done(&w, in->batch, 0);
 }
 /* The place of an id among rows that rise, or -1. */
@@ -12347,17 +12683,49 @@ static void neo__jagged_add_sifted(neo__jagged_writer *writer, const neo_jagged 
 NEO_API neo_status neo_jagged_split_hot(neo_jagged_buffer *buffer, const neo_jagged *in,
                                         const int64_t *const *rows, const int64_t *counts) {
     const char *fn = "neo_jagged_split_hot";
+    NEO__CHECK(!buffer || !neo__jagged_is_there(buffer), NEO_ERR_UNSUPPORTED,
+               "%s: the buffer is on a device", fn);
     NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 0, fn));
     int32_t features = in->feature_count;
     NEO__CHECK((rows && counts) || features == 0, NEO_ERR_ARG, "%s: rows or counts is NULL", fn);
     for (int32_t t = 0; t < in->feature_count; t++) features += counts[t] > 0;
-    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, &in, 1, fn);
     while (neo__jagged_pass(&w))
         for (int hot = 0; hot < 2; hot++)
             for (int32_t t = 0; t < in->feature_count; t++)
                 if (!hot || counts[t] > 0)
                     neo__jagged_add_sifted(&w, in, t, rows[t], counts[t], hot);
     return neo__jagged_done(&w, in->batch, 0);
+}
+/* Distinct bags, whose numbers the list then has, go to the other arrays. */
+static neo_status neo__jagged_fold_there(neo_jagged_buffer *buffer) {
+    const neo_jagged *view = &buffer->view;
+    neo_device *on = buffer->ctx->on;
+    const neo__fold_call fold = {buffer->offsets,     buffer->ids,     buffer->weights,
+                                 view->id_dtype,      view->feature_count, view->batch,
+                                 buffer->inverse,     buffer->list,    buffer->noted_bags};
+    if (on->recording) on->settle(on); /* what it folds is there, and sound */
+    NEO__TRY(on->ids_fold(on, &fold));
+    const int64_t bags = buffer->noted_bags[view->feature_count];
+    const neo__ids_run all = {bags, 0, 0, 0, 1, view->feature_count * view->batch, 0, 0};
+    NEO__ZERO(neo__join_call, call);
+    const neo__ids_source source = neo__ids_source_of(view);
+    call.run = &all, call.runs = 1, call.source = &source, call.sources = 1;
+    call.list = buffer->list, call.bags = bags;
+    call.id_dtype = view->id_dtype, call.max_ids = buffer->max_ids;
+    call.to_offsets = buffer->spare_offsets, call.to_ids = buffer->spare_ids;
+    call.to_weights = buffer->spare_weights;
+    NEO__TRY(neo__device_join(buffer->ctx, &call));
+    memcpy(buffer->feature_bags, buffer->noted_bags,
+           (size_t)(view->feature_count + 1) * sizeof *buffer->feature_bags);
+    int64_t *const offsets = buffer->offsets;
+    void *const ids = buffer->ids;
+    float *const weights = buffer->weights;
+    buffer->view.offsets = buffer->offsets = buffer->spare_offsets;
+    buffer->view.ids = buffer->ids = buffer->spare_ids;
+    buffer->view.weights = buffer->weights = buffer->spare_weights;
+    buffer->spare_offsets = offsets, buffer->spare_ids = ids, buffer->spare_weights = weights;
+    return NEO_OK;
 }
 NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer) {
     const char *fn = "neo_jagged_dedup";
@@ -12370,9 +12738,11 @@ NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer) {
     NEO__CHECK(view->batch <= buffer->max_bags / view->feature_count && view->batch <= INT32_MAX,
                NEO_ERR_CAPACITY, "%s: %" PRId64 " samples of %d features, %" PRId64 " bags fit", fn,
                view->batch, view->feature_count, buffer->max_bags);
-    neo__jagged_fold(view->feature_count, view->batch, buffer->offsets, buffer->ids,
-                     neo_dtype_size(view->id_dtype), buffer->weights, buffer->feature_bags,
-                     buffer->inverse, buffer->place);
+    if (neo__jagged_is_there(buffer)) NEO__TRY(neo__jagged_fold_there(buffer));
+    else
+        neo__jagged_fold(view->feature_count, view->batch, buffer->offsets, buffer->ids,
+                         neo_dtype_size(view->id_dtype), buffer->weights, buffer->feature_bags,
+                         buffer->inverse, buffer->place);
     view->feature_bags = buffer->feature_bags;
     view->inverse = buffer->inverse;
     return NEO_OK;
@@ -12718,6 +13088,13 @@ typedef struct neo__bags_view {
                               neo_bags_desc.inverse, for one written out */
     void *copy_ids;
     float *copy_weights;
+    /* Room on a device, with neo_bags_desc.inverse: for its copy, a batch written out, and pooled
+       bags. */
+    int32_t *copy_inverse;
+    int64_t *full_offsets;
+    void *full_ids;
+    float *full_weights, *pooled;
+    neo__ids_run *run; /* host, [features] */
 } neo__bags_view;
 
 /* First values on the CPU, by blocks of rows of 4 KB or less, counted through all tables. With
@@ -12869,6 +13246,7 @@ static void neo__bags_host_layout(const neo__bag_sizes *sizes, neo__carve *carve
         sizes->max_kept_rows ? NEO__MAX(sizes->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
     NEO__CARVE(carve, to->kept.stage, stage);
     NEO__CARVE(carve, to->kept.stage_keys, stage / sizes->max_dim);
+    NEO__CARVE(carve, to->view.run, sizes->inverse ? sizes->features : 0);
 }
 /* The device's part, beside rows and state. */
 static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags *to) {
@@ -12892,6 +13270,13 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, to->view.copy_offsets, neo__size_add(bags, 1));
     neo__carve_next(carve, &to->view.copy_ids, sizeof(int64_t), ids);
     NEO__CARVE(carve, to->view.copy_weights, ids);
+    if (sizes->inverse) {
+        NEO__CARVE(carve, to->view.copy_inverse, bags);
+        NEO__CARVE(carve, to->view.full_offsets, neo__size_add(bags, 1));
+        neo__carve_next(carve, &to->view.full_ids, sizeof(int64_t), ids);
+        NEO__CARVE(carve, to->view.full_weights, ids);
+        NEO__CARVE(carve, to->view.pooled, neo__bags_pack_floats(sizes));
+    }
     for (int i = 0; i < 2; i++) {
         neo__carve_next(carve, &job->sorted.keys[i], key_bytes, records);
         NEO__CARVE(carve, job->sorted.values[i], records);
@@ -15031,9 +15416,11 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
     neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, 1, neo__bag_rows_part);
     return NEO_OK;
 }
+static neo_status neo__cpu_bags_spread(neo_device *device, const neo__bags_job *job);
 static void neo__cpu_bags_init(neo_device *device) {
     device->bags_check = neo__cpu_bags_check;
     device->bags_forward = device->bags_weight_grad = neo__cpu_bags_lookup;
+    device->bags_spread = neo__cpu_bags_spread;
     device->bags_sort = neo__cpu_bags_sort;
     device->bags_sort_rows = neo__cpu_bags_sort_rows;
     device->bags_update = neo__cpu_bags_update;
@@ -15771,6 +16158,7 @@ static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_
         feature->job.out_stride = packed && !bags->sizes.none ? dim : tensor.stride[0];
         feature->job.out_at = bags->sizes.none ? 0 : packed ? at : feature->col;
         feature->job.pack_stride = packed ? dim : bags->sizes.width;
+        feature->job.col = feature->col;
         at += feature->job.bags * dim;
         if (!last &&
             ((feature->job.out_at | feature->job.out_stride | feature->job.pack_stride) & 3))
@@ -15808,6 +16196,13 @@ static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     return f;
 }
 static neo_status neo__bags_bad_offset(const neo__bags_look *l, const neo__bags_found *found) {
+#if !defined(NEO_INFERENCE)
+    const int64_t bags = neo_jagged_bag_count(&l->batch), place = found->at - bags;
+    NEO__CHECK(found->at < bags, NEO_ERR_FORMAT,
+               "%s: inverse of feature %" PRId64 ", sample %" PRId64 " is %" PRId64
+               ", which is none of its bags",
+               l->fn, place / l->batch.batch, place % l->batch.batch, found->what);
+#endif
     return neo__jagged_bad_offset(&l->batch, neo__bags_look_feature(l, found->at), found->at,
                                   found->begin, found->what, l->fn);
 }
@@ -15816,7 +16211,8 @@ static neo_status neo__bags_bad_id(const neo__bags_look *look, const neo__bags_f
     const int64_t f = neo__bags_look_feature(look, found->at);
     const neo__bag_table *table = &bags->tables[bags->view.features[f].job.table];
     int64_t sample = found->at - neo__jagged_first_bag(&look->batch, f);
-    while (neo__jagged_bag(&look->batch, f, sample) < found->at) sample++;
+    while (look->batch.place == NEO_HOST && neo__jagged_bag(&look->batch, f, sample) < found->at)
+        sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
@@ -15880,7 +16276,7 @@ static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
     const neo_jagged *s = &b->view.batch;
     return b->view.fresh && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
            s->weights == j->weights && s->feature_bags == j->feature_bags &&
-           s->id_dtype == j->id_dtype && s->batch == j->batch &&
+           s->inverse == j->inverse && s->id_dtype == j->id_dtype && s->batch == j->batch &&
            b->view.bags == neo_jagged_bag_count(j) && b->view.ids == neo_jagged_id_count(j);
 }
 /* Put the batch into the record: where it is, or a copy on the device, made unless `have`. */
@@ -15888,6 +16284,8 @@ static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int 
     neo__bags_job *job = &bags->job;
     job->batch.is_i32 = jagged->id_dtype == NEO_I32;
     job->batch.lines = 0;
+    job->batch.inverse = bags->ctx->device ? jagged->inverse : NULL;
+    job->batch.samples = jagged->batch;
     job->batch.bags = neo_jagged_bag_count(jagged);
     job->batch.most_ids = job->batch.bags ? job->fixed.max_ids : 0;
     if (bags->vouched) job->batch.most_ids = NEO__MIN(job->batch.most_ids, bags->vouched - 1);
@@ -15903,7 +16301,12 @@ static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int 
     job->batch.offsets = bags->view.copy_offsets;
     job->batch.ids = bags->view.copy_ids;
     job->batch.weights = jagged->weights ? bags->view.copy_weights : NULL;
+    if (jagged->inverse) job->batch.inverse = bags->view.copy_inverse;
     if (have || job->batch.bags == 0) return NEO_OK;
+    if (jagged->inverse)
+        NEO__TRY(neo__bags_send(bags, bags->view.copy_inverse, jagged->inverse,
+                                (size_t)(jagged->feature_count * jagged->batch) *
+                                    sizeof *jagged->inverse));
     size_t ids = (size_t)job->batch.most_ids, id_bytes = neo_dtype_size(jagged->id_dtype);
     NEO__TRY(neo__bags_send(bags, bags->view.copy_offsets, jagged->offsets,
                             (size_t)(job->batch.bags + 1) * sizeof *jagged->offsets));
@@ -15973,12 +16376,92 @@ static void neo__bags_spread(void *arg, int64_t f, int worker) {
     for (int64_t i = j->batch; i-- > 0 && inverse[i] < i;)
         memcpy(out + i * p->out_stride, out + inverse[i] * p->out_stride, bytes);
 }
-/* Check a batch and the tensor that goes with it, and put both into the record. */
-static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
-                                  int forward, const char *fn) {
-    const char *what = forward ? "out" : "dout";
-    neo_jagged full;
-    NEO__CHECK_LIVE(bags, fn, "bags");
+static neo_status neo__cpu_bags_spread(neo_device *device, const neo__bags_job *job) {
+    neo_bags *bags = job->object;
+    (void)device;
+    neo__run_tasks(bags->ctx, bags->sizes.features, neo__bags_spread, bags, bags->view.cost / 4);
+    return NEO_OK;
+}
+#if !defined(NEO_INFERENCE)
+/* A batch with an inverse on a device: forward pools its bags where there is room, backward gets it
+   written out. */
+static neo_status neo__bags_check_repeats(const neo_bags *bags, const neo_jagged *jagged,
+                                          const char *fn) {
+    NEO__CHECK(bags->sizes.inverse, NEO_ERR_STATE,
+               "%s: bags '%s' has no room for a batch with an inverse: set neo_bags_desc.inverse",
+               fn, bags->name);
+    NEO__CHECK(!bags->tier, NEO_ERR_UNSUPPORTED,
+               "%s: bags '%s': a batch with an inverse, and a tier on a device: write it out by "
+               "neo_jagged_expand",
+               fn, bags->name);
+    for (int32_t t = 0; t < jagged->feature_count && jagged->batch > 0; t++)
+        NEO__CHECK(jagged->feature_bags[t] < jagged->feature_bags[t + 1], NEO_ERR_FORMAT,
+                   "%s: feature %d has no bags for its %" PRId64 " samples", fn, t, jagged->batch);
+    if (jagged->place == NEO_DEVICE) return NEO_OK;
+    NEO__TRY(neo__jagged_check_offsets(jagged, fn));
+    return neo__bags_check_ids(bags, neo_jagged_full_id_count(jagged), fn);
+}
+/* Its bags, one after another, and where they are pooled. */
+static neo_tensor neo__bags_pooled(const neo_bags *bags, const neo_jagged *jagged,
+                                   neo_jagged *folded) {
+    int64_t count = 0;
+    *folded = *jagged;
+    folded->inverse = NULL;
+    for (int64_t f = 0; f < bags->sizes.features; f++)
+        count += (jagged->feature_bags[f + 1] - jagged->feature_bags[f]) *
+                 bags->tables[bags->view.features[f].job.table].dim;
+    neo_tensor pooled = neo_tensor_1d(bags->view.pooled, NEO_F32, count);
+    pooled.place = NEO_DEVICE;
+    return pooled;
+}
+/* The record's batch, whose bags have been looked at, written out: it becomes the record's. */
+static neo_status neo__bags_write_out_there(neo_bags *bags, const neo_jagged *jagged,
+                                            neo_tensor tensor, const char *fn) {
+    neo__bags_job *job = &bags->job;
+    neo_jagged full = *jagged;
+    const size_t size = neo_dtype_size(jagged->id_dtype), base = (size_t)job->batch.id_base;
+    NEO__ZERO(neo__join_call, call);
+    neo__ids_source source = neo__ids_source_of(jagged);
+    source.offsets = job->batch.offsets; /* the copy's ids begin at id_base */
+    source.ids = (const void *)((uintptr_t)job->batch.ids - base * size);
+    if (source.weights)
+        source.weights = (const float *)((uintptr_t)job->batch.weights - base * sizeof(float));
+    for (int32_t t = 0; t < jagged->feature_count; t++) {
+        const int64_t first = jagged->feature_bags[t], count = jagged->feature_bags[t + 1] - first;
+        const neo__ids_run run = {jagged->batch, first, 0, t * jagged->batch, 1, count, 0, t};
+        bags->view.run[t] = run;
+    }
+    call.run = bags->view.run, call.runs = jagged->feature_count;
+    call.source = &source, call.sources = 1;
+    call.list = job->batch.inverse, call.bags = jagged->feature_count * jagged->batch;
+    call.id_dtype = jagged->id_dtype, call.max_ids = job->fixed.max_ids;
+    call.to_offsets = bags->view.full_offsets, call.to_ids = bags->view.full_ids;
+    call.to_weights = jagged->weights ? bags->view.full_weights : NULL;
+    NEO__TRY(neo__device_join(bags->ctx, &call));
+    full.place = NEO_DEVICE;
+    full.offsets = call.to_offsets, full.ids = call.to_ids, full.weights = call.to_weights;
+    full.feature_bags = NULL, full.inverse = NULL;
+    NEO__TRY(neo__bags_place(bags, &full, tensor, fn));
+    NEO__TRY(neo__bags_stage(bags, &full, 0));
+    if (jagged->place == NEO_HOST) {
+        job->batch.most_ids = neo_jagged_full_id_count(jagged);
+        return NEO_OK; /* the host has counted its ids */
+    }
+    bags->view.batch = full;
+    return neo__bags_look_at(bags, fn, 0);
+}
+#endif
+/* The record's batch while a step is recorded: of few sizes, since each is another graph, for its
+   sort's sake. */
+static void neo__bags_round_ids(neo_bags *bags) {
+    const int64_t most = bags->sizes.max_ids, part = (most + 7) / 8;
+    if (!bags->ctx->on->recording) return;
+    const int64_t parts = part ? (bags->job.batch.most_ids + part - 1) / part : 0;
+    bags->job.batch.most_ids = NEO__MIN(parts * part, most);
+}
+/* Checks of a batch before its tensor's. */
+static neo_status neo__bags_check_batch(const neo_bags *bags, const neo_jagged *jagged,
+                                        const char *fn) {
     NEO__CHECK(!jagged || jagged->place == NEO_HOST || bags->ctx->device, NEO_ERR_ARG,
                "%s: bags '%s': the batch is on a device, the context has none", fn, bags->name);
     NEO__CHECK(!jagged || jagged->feature_count == bags->sizes.features, NEO_ERR_SHAPE,
@@ -15991,11 +16474,29 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
                " (neo_bags_reserve grows it)",
                fn, bags->name, jagged->batch, bags->sizes.max_batch);
     NEO__TRY(neo__jagged_check(jagged, fn));
-    NEO__CHECK(!jagged->inverse || (!bags->sizes.none && !bags->ctx->device), NEO_ERR_UNSUPPORTED,
+#if defined(NEO_INFERENCE)
+    const int here = !bags->sizes.none && !bags->ctx->device;
+#else
+    const int here = !bags->sizes.none;
+#endif
+    NEO__CHECK(!jagged->inverse || here, NEO_ERR_UNSUPPORTED,
                "%s: bags '%s': a batch with an inverse, %s: write it out by neo_jagged_expand", fn,
                bags->name, bags->sizes.none ? "and no pooling" : "on a device");
-    NEO__TRY(neo__jagged_check_inverse(jagged, fn));
-    if (jagged->inverse && !forward) {
+    return neo__jagged_check_inverse(jagged, fn);
+}
+/* Check a batch and the tensor that goes with it, and put both into the record. */
+static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
+                                  int forward, const char *fn) {
+    const char *what = forward ? "out" : "dout";
+    neo_jagged full;
+    NEO__CHECK_LIVE(bags, fn, "bags");
+    NEO__TRY(neo__bags_check_batch(bags, jagged, fn));
+#if !defined(NEO_INFERENCE)
+    const int repeats = jagged->inverse && bags->ctx->device;
+#else
+    const int repeats = 0;
+#endif
+    if (jagged->inverse && !forward && !repeats) {
         NEO__TRY(neo__bags_write_out(bags, jagged, &full, fn));
         jagged = &full;
     }
@@ -16005,24 +16506,38 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     NEO__TRY(neo__check_place(bags->ctx, tensor, fn, what));
     if (forward && jagged->place == NEO_HOST)
         NEO__TRY(neo__bags_check_apart(jagged, ids, tensor, fn));
+    const neo_jagged *placed = jagged;
+    neo_tensor pooled = tensor;
+#if !defined(NEO_INFERENCE)
+    if (repeats) {
+        NEO__TRY(neo__bags_check_repeats(bags, jagged, fn));
+        pooled = neo__bags_pooled(bags, jagged, &full);
+        placed = &full;
+    }
+#endif
     neo__bags_remind(bags);
-    NEO__TRY(neo__bags_place(bags, jagged, tensor, fn));
-    bags->job.tensor.out = forward ? (float *)tensor.data : NULL;
+    NEO__TRY(neo__bags_place(bags, placed, pooled, fn));
+    bags->job.tensor.samples = (float *)tensor.data;
+    bags->job.tensor.samples_stride = tensor.stride[0];
+    bags->job.tensor.out = forward ? (float *)pooled.data : NULL;
     bags->job.tensor.dout = forward ? NULL : (const float *)tensor.data;
     const int have = !forward && neo__bags_is_viewed(bags, jagged);
     if (!have) bags->view.fresh = 0;
     NEO__TRY(neo__bags_stage(bags, jagged, have));
-    if (bags->ctx->on->recording) { /* of few sizes: each is another graph, for its sort's sake */
-        const int64_t most = bags->sizes.max_ids, part = (most + 7) / 8;
-        const int64_t parts = part ? (bags->job.batch.most_ids + part - 1) / part : 0;
-        bags->job.batch.most_ids = NEO__MIN(parts * part, most);
+    neo__bags_round_ids(bags);
+    if (!have) {
+        bags->view.batch = *jagged;
+        bags->view.bags = bags->job.batch.bags;
+        bags->view.ids = ids;
+        NEO__TRY(neo__bags_look_at(bags, fn, forward));
+        bags->view.fresh = forward && bags->ctx->device && jagged->place == NEO_HOST;
     }
-    if (have) return NEO_OK;
-    bags->view.batch = *jagged;
-    bags->view.bags = bags->job.batch.bags;
-    bags->view.ids = ids;
-    NEO__TRY(neo__bags_look_at(bags, fn, forward));
-    bags->view.fresh = forward && bags->ctx->device && jagged->place == NEO_HOST;
+#if !defined(NEO_INFERENCE)
+    if (repeats && !forward) {
+        NEO__TRY(neo__bags_write_out_there(bags, jagged, tensor, fn));
+        neo__bags_round_ids(bags);
+    }
+#endif
     return NEO_OK;
 }
 
@@ -16039,9 +16554,7 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
     NEO__TRY(neo__bags_bring(b, "neo_bags_forward", 0, 0));
     NEO__TRY(NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job));
-    if (batch->inverse)
-        neo__run_tasks(b->ctx, b->sizes.features, neo__bags_spread, b, b->view.cost / 4);
-    return NEO_OK;
+    return batch->inverse ? b->ctx->on->bags_spread(b->ctx->on, &b->job) : NEO_OK;
 }
 NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
     static const char *const fn = "neo_bags_prefetch";
@@ -17416,6 +17929,7 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->tree_sum = neo__cpu_tree_sum;
     device->ids_split = neo__cpu_ids_split;
     device->ids_join = neo__cpu_ids_join;
+    device->ids_places = neo__cpu_ids_places;
     device->ids_unique = neo__cpu_ids_unique;
     neo__cpu_bags_init(device);
 #endif

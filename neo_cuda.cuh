@@ -5168,6 +5168,13 @@ NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     });
     if (bad) atomicAdd(&found->count, bad);
 }
+NEO__CUDA_KERNEL neo__bags_inverse_kernel(const neo__bags_job job) {
+    NEO__CUDA_EACH(i, job.fixed.feature_count * job.batch.samples, 1) {
+        const int64_t bags = job.told.features[i / job.batch.samples].bags;
+        if ((uint64_t)(int64_t)job.batch.inverse[i] >= (uint64_t)bags)
+            atomicMax(&job.batch.found->bag, ~(unsigned long long)(job.batch.bags + i));
+    }
+}
 /* Name what was found, and stop a recorded step if it is an error to the kernels or the host. */
 NEO__GPU void neo__bags_stop(const neo__bags_job &job, int *stop) {
     neo__bags_point(&job, job.batch.found);
@@ -5182,6 +5189,9 @@ static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
     const int64_t work = NEO__MAX(job->batch.most_ids, job->batch.bags);
     NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_check_kernel,
                               {neo__cuda_blocks(gpu, work, NEO__BAGS_TILE)}, *job));
+    if (job->batch.inverse)
+        NEO__TRY(neo__cuda_run(gpu, "bags: inverse", neo__bags_inverse_kernel,
+                               job->fixed.feature_count * job->batch.samples, 1, *job));
     if (!found && !later) return NEO_OK;
     if (gpu->recording && later)
         return neo__graph_later<neo__bags_stop>(gpu, job->batch.found, sizeof *found, later,
@@ -6765,7 +6775,7 @@ NEO__CUDA_KERNEL neo__ids_parts_kernel(const neo__bags_job job, const neo__ids_w
     const int64_t first = job.batch.offsets[0];
     const int64_t n = bad ? 0 : job.batch.offsets[job.batch.bags] - first;
     NEO__CUDA_EACH(i, job.fixed.max_ids - n, 1)
-        w.keys[n + i] = (uint32_t)w.parts, w.values[n + i] = 0;
+        w.keys[n + i] = (uint32_t)w.parts, w.values[n + i] = UINT32_MAX;
     if (bad) return;
     neo__bags_each_id(job, [&](int64_t k, int, auto bag_of) {
         const int64_t bag = bag_of(), f = bag / w.batch;
@@ -6794,10 +6804,12 @@ NEO__CUDA_KERNEL neo__ids_counts_kernel(const neo__bags_job job, const neo__ids_
     }
 }
 NEO__CUDA_KERNEL neo__ids_put_kernel(const neo__bags_job job, const neo__ids_work w, int to_i32,
-                                     void *ids, float *weights) {
+                                     void *ids, float *weights, int32_t *places) {
     const int64_t *first = w.first_part, base = job.batch.offsets[0];
     NEO__CUDA_EACH(i, job.fixed.max_ids, 1) {
         const int64_t part = w.sorted_keys[i], k = base + w.sorted_values[i];
+        if (places && w.sorted_values[i] != UINT32_MAX)
+            places[w.sorted_values[i]] = part == w.parts ? -1 : (int32_t)i;
         if (part == w.parts) continue; /* so are all behind it */
         const int f = neo__cuda_last(0, w.features, part, [first](int at) { return first[at]; });
         const int64_t row = neo__bags_row(job, w.rows[f], k) - w.part_row[part];
@@ -6871,78 +6883,356 @@ static neo_status neo__cuda_ids_split(neo__cuda *gpu, const neo__split_call *cal
                                   {neo__cuda_blocks(gpu, call->max_ids, NEO__BAGS_TILE)}, job, w));
         NEO__TRY(neo__cuda_do(gpu, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
         NEO__TRY(neo__cuda_run(gpu, "ids: put", neo__ids_put_kernel, call->max_ids, 1, job, w,
-                               (int)(call->id_dtype == NEO_I32), call->ids, call->weights));
+                               (int)(call->id_dtype == NEO_I32), call->ids, call->weights,
+                               call->places));
     }
     NEO__TRY(neo__cuda_run(gpu, "ids: counts", neo__ids_counts_kernel, w.parts + w.features, 1, job,
                            w));
     return neo__ids_answer(gpu, call, job, w);
 }
 
-/* The run of a bag of the new order. */
-NEO__GPU const neo__ids_run &neo__ids_run_of(const neo__join_call &call, int64_t bag) {
+/* A bag of the new order: whose it is, and its number there. */
+typedef struct neo__join_bag {
+    const neo__ids_run *run;
+    const neo__ids_source *source;
+    int64_t listed, from;
+} neo__join_bag;
+NEO__GPU neo__join_bag neo__join_bag_of(const neo__join_call &call, int64_t bag) {
     const neo__ids_run *run = call.run;
-    return run[neo__cuda_last((int64_t)0, call.runs, bag, [run](int64_t i) { return run[i].to; })];
+    run += neo__cuda_last((int64_t)0, call.runs, bag, [run](int64_t i) { return run[i].to; });
+    const int64_t listed = call.list ? call.list[bag] : 0;
+    const int64_t at = call.list ? listed : (bag - run->to) * run->step;
+    return {run, call.source + run->source, listed, run->from + at};
 }
-NEO__CUDA_KERNEL neo__ids_lengths_kernel(const neo__join_call call, uint32_t *scanned) {
+/* The beginning of a bag, 0 with lengths, and its length; of one that is bad what it is. */
+NEO__GPU int neo__join_look(const neo__join_call &call, const neo__join_bag &bag, int64_t *begin,
+                            int64_t *length) {
+    const neo__ids_source *source = bag.source;
+    *begin = *length = 0;
+    if (call.list && (uint64_t)bag.listed >= (uint64_t)bag.run->listed) return NEO__JOIN_LIST;
+    if (source->offsets) {
+        *begin = source->offsets[bag.from];
+        *length = source->offsets[bag.from + 1] - *begin;
+        return *begin < 0 || *length < 0 ? (int)NEO__JOIN_OFFSETS : -1;
+    }
+    *length = neo__jagged_id(source->lengths, source->length_dtype == NEO_I32, bag.from);
+    return *length < 0 ? (int)NEO__JOIN_LENGTH : -1;
+}
+/* Lengths for a scan: of a bad bag 0, and where there are too many ids at least one too many. */
+NEO__CUDA_KERNEL neo__ids_lengths_kernel(const neo__join_call call, uint32_t *scanned,
+                                         neo__join_found *found) {
     NEO__CUDA_EACH(i, call.bags + 1, 1) {
-        int64_t length = 0;
+        int64_t begin, length = 0;
         if (i < call.bags) {
-            const neo__ids_run &run = neo__ids_run_of(call, i);
-            const int64_t b = run.from + i - run.to;
-            length = call.offsets ? call.offsets[b + 1] - call.offsets[b] : call.lengths[b];
+            const int bad = neo__join_look(call, neo__join_bag_of(call, i), &begin, &length);
+            if (found && bad >= 0) atomicMax(&found->bag, ~(unsigned long long)i);
+            if (found) length = bad >= 0 ? 0 : NEO__MIN(length, (int64_t)INT32_MAX);
             if (call.to_lengths) call.to_lengths[i] = (int32_t)length;
         }
         scanned[i] = (uint32_t)length;
     }
 }
-NEO__CUDA_KERNEL neo__ids_offsets_kernel(const uint32_t *scanned, int64_t count, int64_t *to) {
-    NEO__CUDA_EACH(i, count, 1) to[i] = scanned[i];
+/* Sums that decrease have gone over 2^32, since no length is above 2^31. */
+NEO__CUDA_KERNEL neo__ids_offsets_kernel(const uint32_t *scanned, int64_t count, int64_t *to,
+                                         neo__join_found *found, unsigned long long *over) {
+    NEO__CUDA_EACH(i, count, 1) {
+        to[i] = scanned[i];
+        if (!found) continue;
+        if (i == count - 1) found->ids = scanned[i];
+        if (i > 0 && scanned[i] < scanned[i - 1]) atomicMax(over, 1ull);
+    }
 }
-NEO__CUDA_KERNEL neo__ids_join_kernel(const neo__join_call call, const neo__bags_job job) {
+/* Nothing is to be written. */
+NEO__GPU bool neo__join_refused(const neo__join_call &call, const neo__join_found *found,
+                                const unsigned long long *over) {
+    return found && (found->bag || found->id || *over || found->ids > call.max_ids);
+}
+/* each(k, bag, from) for every place k of the new order, of a bag there, from its source. */
+template <class Each>
+static __device__ void neo__join_each(const neo__join_call &call, const neo__bags_job &job,
+                                      Each each) {
     const int64_t *offsets = job.batch.offsets;
-    if (offsets[call.bags] > call.max_ids) return;
     neo__bags_each_id(job, [&](int64_t k, int, auto bag_of) {
-        const int64_t bag = bag_of();
-        const neo__ids_run &run = neo__ids_run_of(call, bag);
-        const int64_t from = call.offsets ? call.offsets[run.from + bag - run.to] + k - offsets[bag]
-                                          : run.from_id + k - offsets[run.to];
-        if (call.id_dtype == NEO_I32)
-            ((int32_t *)call.to_ids)[k] = ((const int32_t *)call.ids)[from];
-        else ((int64_t *)call.to_ids)[k] = ((const int64_t *)call.ids)[from];
-        if (call.to_weights) call.to_weights[k] = call.weights[from];
+        const int64_t at = bag_of(), inside = k - offsets[at];
+        const neo__join_bag bag = neo__join_bag_of(call, at);
+        each(k, bag, bag.source->offsets ? bag.source->offsets[bag.from] + inside
+                                         : bag.run->from_id + k - offsets[bag.run->to]);
     });
+}
+NEO__GPU bool neo__join_fits(const neo__ids_source *source, int64_t from) {
+    const int64_t id = neo__jagged_id(source->ids, source->id_dtype == NEO_I32, from);
+    return id >= INT32_MIN && id <= INT32_MAX;
+}
+NEO__CUDA_KERNEL neo__ids_fit_kernel(const neo__join_call call, const neo__bags_job job,
+                                     neo__join_found *found, const unsigned long long *over) {
+    if (found->bag || *over) return; /* ids end somewhere else */
+    neo__join_each(call, job, [&](int64_t k, const neo__join_bag &bag, int64_t from) {
+        if (!neo__join_fits(bag.source, from)) atomicMax(&found->id, ~(unsigned long long)k);
+    });
+}
+/* Name what was found. */
+NEO__GPU void neo__join_stop(const neo__join_call &call, const neo__bags_job &job,
+                             neo__join_found *found, const unsigned long long *over, int *stop) {
+    const int64_t *offsets = job.batch.offsets, k = (int64_t)~found->id;
+    if (stop && neo__join_refused(call, found, over)) *stop = 1;
+    if (*over) found->ids = -1;
+    if (!found->bag && (!found->id || *over)) return;
+    const int64_t at = found->bag ? (int64_t)~found->bag
+                                  : neo__cuda_last((int64_t)0, call.bags, k,
+                                                   [=](int64_t i) { return offsets[i]; });
+    const neo__join_bag bag = neo__join_bag_of(call, at);
+    const int64_t batch = call.list ? call.samples : bag.source->batch;
+    int64_t begin, length;
+    found->is = neo__join_look(call, bag, &begin, &length);
+    found->feature = bag.run->feature, found->sample = bag.from - bag.run->from;
+    if (batch > 0) {
+        const int64_t number = call.list ? at : bag.from;
+        found->feature = number / batch, found->sample = number % batch;
+    }
+    found->at = bag.from, found->here = begin, found->next = begin + length;
+    if (found->is == NEO__JOIN_LENGTH) found->here = length;
+    if (found->is == NEO__JOIN_LIST) found->here = bag.listed, found->next = bag.run->listed;
+    if (found->bag) return;
+    const neo__ids_source *source = bag.source;
+    found->at = source->offsets ? begin + k - offsets[at]
+                                : bag.run->from_id + k - offsets[bag.run->to];
+    found->next = neo__jagged_id(source->ids, source->id_dtype == NEO_I32, found->at);
+}
+NEO__CUDA_KERNEL neo__ids_join_kernel(const neo__join_call call, const neo__bags_job job,
+                                      const neo__join_found *found,
+                                      const unsigned long long *over) {
+    const int64_t *offsets = job.batch.offsets;
+    if (offsets[call.bags] > call.max_ids || neo__join_refused(call, found, over)) return;
+    if (call.to_offsets != offsets && call.to_offsets)
+        NEO__CUDA_EACH(i, call.bags + 1, 1) call.to_offsets[i] = offsets[i];
+    neo__join_each(call, job, [&](int64_t k, const neo__join_bag &bag, int64_t from) {
+        const neo__ids_source *source = bag.source;
+        const int64_t id = neo__jagged_id(source->ids, source->id_dtype == NEO_I32, from);
+        if (call.id_dtype == NEO_I32) ((int32_t *)call.to_ids)[k] = (int32_t)id;
+        else ((int64_t *)call.to_ids)[k] = id;
+        if (call.to_weights) call.to_weights[k] = source->weights ? source->weights[from] : 1.0f;
+    });
+}
+/* Memory of a join, on the device. */
+typedef struct neo__join_work {
+    neo__ids_run *run;
+    neo__ids_source *source;
+    int64_t *offsets;
+    neo__join_found *found;
+    unsigned long long *over; /* behind it */
+    neo__cuda_scanning scan;
+} neo__join_work;
+static void neo__join_layout(const neo__join_call *call, neo__carve *carve, neo__join_work *work) {
+    NEO__CARVE(carve, work->run, call->runs);
+    NEO__CARVE(carve, work->source, call->sources);
+    NEO__CARVE(carve, work->scan.keys, call->bags + 1);
+    NEO__CARVE(carve, work->scan.sorted_keys, call->bags + 1);
+    NEO__CARVE(carve, work->offsets, call->bags + 1);
+    NEO__CARVE(carve, work->found, 1);
+    NEO__CARVE(carve, work->over, 1);
+    neo__carve_next(carve, &work->scan.temp, 1, work->scan.bytes);
+}
+/* Look whether ids fit, and have the caller hear of it all. */
+static neo_status neo__join_ask(neo__cuda *gpu, const neo__join_call &call,
+                                const neo__join_call *given, const neo__bags_job &job,
+                                const neo__join_work &work) {
+    int narrows = 0;
+    for (int64_t i = 0; i < given->sources && call.id_dtype == NEO_I32; i++)
+        if (given->source[i].id_dtype == NEO_I64) narrows = 1;
+    if (narrows && call.max_ids > 0)
+        NEO__TRY(neo__cuda_launch(gpu, "ids: fit", neo__ids_fit_kernel,
+                                  {neo__cuda_blocks(gpu, call.max_ids, NEO__BAGS_TILE)}, call, job,
+                                  work.found, work.over));
+    const unsigned long long *over = work.over;
+    if (gpu->recording)
+        return neo__graph_later<neo__join_stop>(gpu, work.found, sizeof *work.found, given->later,
+                                                "ids: look", call, job, work.found, over);
+    NEO__TRY(neo__graph_check<neo__join_stop>(gpu, {}, "ids: look", call, job, work.found, over));
+    NEO__TRY(neo__cuda_answer(gpu, work.found, sizeof *work.found));
+    return neo__later_now(given->later, gpu->answer);
 }
 static neo_status neo__cuda_ids_join(neo__cuda *gpu, const neo__join_call *given) {
     neo__join_call call = *given;
     NEO__ZERO(neo__bags_job, job);
-    NEO__ZERO(neo__cuda_scanning, s);
+    NEO__ZERO(neo__join_work, w);
+    neo__carve carve = {NULL, 0};
     const int64_t count = call.bags + 1;
-    const size_t runs = neo__cuda_up((size_t)call.runs * sizeof *call.run, 256);
-    const size_t words = neo__cuda_up((size_t)count * sizeof(uint32_t), 256);
+    const int looks = call.later != NULL;
+    call.later = NULL; /* as kernels get it: without places on the host */
     if (call.bags == 0)
         return call.to_offsets ? neo__cuda_fill(gpu, call.to_offsets, 0, sizeof(int64_t)) : NEO_OK;
-    s.count = count;
-    NEO__CUDA_TRY(gpu, cub::DeviceScan::ExclusiveSum(NULL, s.bytes, (uint32_t *)NULL,
+    w.scan.count = count;
+    NEO__CUDA_TRY(gpu, cub::DeviceScan::ExclusiveSum(NULL, w.scan.bytes, (uint32_t *)NULL,
                                                      (uint32_t *)NULL, (uint32_t)count,
                                                      gpu->stream));
-    NEO__TRY(neo__cuda_reserve(gpu, runs + 4 * words + s.bytes));
-    char *at = gpu->work;
-    call.run = (const neo__ids_run *)(void *)at;
-    s.keys = (uint32_t *)(void *)(at + runs);
-    s.sorted_keys = (uint32_t *)(void *)(at + runs + words);
-    if (!call.to_offsets) call.to_offsets = (int64_t *)(void *)(at + runs + 2 * words);
-    s.temp = at + runs + 4 * words;
-    NEO__TRY(neo__cuda_copy(gpu, at, NEO_DEVICE, given->run, NEO_HOST,
-                            (size_t)call.runs * sizeof *call.run));
-    NEO__TRY(neo__cuda_run(gpu, "ids: lengths", neo__ids_lengths_kernel, count, 1, call, s.keys));
-    if (!given->to_offsets && !call.to_ids) return NEO_OK;
-    NEO__TRY(neo__cuda_do(gpu, neo__cuda_scan_now, &s, sizeof s));
-    NEO__TRY(neo__cuda_run(gpu, "ids: offsets", neo__ids_offsets_kernel, count, 1, s.sorted_keys,
-                           count, call.to_offsets));
-    if (!call.to_ids || call.max_ids == 0) return NEO_OK;
-    job.batch.offsets = call.to_offsets, job.batch.bags = call.bags;
+    neo__join_layout(&call, &carve, &w);
+    NEO__TRY(neo__cuda_reserve(gpu, carve.at));
+    carve.block = gpu->work, carve.at = 0;
+    neo__join_layout(&call, &carve, &w);
+    call.run = w.run, call.source = w.source;
+    NEO__TRY(neo__cuda_copy(gpu, w.run, NEO_DEVICE, given->run, NEO_HOST,
+                            (size_t)call.runs * sizeof *w.run));
+    NEO__TRY(neo__cuda_copy(gpu, w.source, NEO_DEVICE, given->source, NEO_HOST,
+                            (size_t)call.sources * sizeof *w.source));
+    if (looks) NEO__TRY(neo__cuda_fill(gpu, w.found, 0, sizeof *w.found));
+    if (looks) NEO__TRY(neo__cuda_fill(gpu, w.over, 0, sizeof *w.over));
+    else w.found = NULL;
+    NEO__TRY(neo__cuda_run(gpu, "ids: lengths", neo__ids_lengths_kernel, count, 1, call,
+                           w.scan.keys, w.found));
+    if (!call.to_offsets && !call.to_ids) return NEO_OK;
+    if (call.to_offsets && !looks) w.offsets = call.to_offsets;
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_scan_now, &w.scan, sizeof w.scan));
+    NEO__TRY(neo__cuda_run(gpu, "ids: offsets", neo__ids_offsets_kernel, count, 1,
+                           w.scan.sorted_keys, count, w.offsets, w.found, w.over));
+    job.batch.offsets = w.offsets, job.batch.bags = call.bags;
+    if (looks) NEO__TRY(neo__join_ask(gpu, call, given, job, w));
+    if (!call.to_ids || (call.max_ids == 0 && !looks)) return NEO_OK;
+    const int64_t units = NEO__MAX(call.max_ids, looks ? count : 0);
     return neo__cuda_launch(gpu, "ids: join", neo__ids_join_kernel,
-                            {neo__cuda_blocks(gpu, call.max_ids, NEO__BAGS_TILE)}, call, job);
+                            {neo__cuda_blocks(gpu, units, NEO__BAGS_TILE)}, call, job, w.found,
+                            w.over);
+}
+
+/* See neo__places_call. */
+NEO__CUDA_KERNEL neo__ids_places_kernel(const neo__places_call call) {
+    const neo__ids_run *run = call.run;
+    const int64_t *first = call.first;
+    NEO__CUDA_EACH(i, call.count + call.ids, 1) {
+        int64_t number = i < call.count ? 0 : call.place[i - call.count];
+        if (i < call.count) {
+            const neo__ids_run &of =
+                run[neo__cuda_last((int64_t)0, call.runs, i, [=](int64_t k) { return run[k].to; })];
+            number = of.from + (i - of.to) * of.step;
+        } else if (number >= 0) {
+            const int64_t part = neo__cuda_last((int64_t)0, call.parts, number,
+                                                [=](int64_t k) { return first[k]; });
+            number += call.base[part] - first[part];
+        }
+        call.to[i] = (int32_t)number;
+    }
+}
+static neo_status neo__cuda_ids_places(neo__cuda *gpu, const neo__places_call *given) {
+    neo__places_call call = *given;
+    neo__carve carve = {NULL, 0};
+    neo__ids_run *run;
+    int64_t *first, *base;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) NEO__TRY(neo__cuda_reserve(gpu, carve.at));
+        if (pass) carve.block = gpu->work, carve.at = 0;
+        NEO__CARVE(&carve, run, call.runs);
+        NEO__CARVE(&carve, first, call.parts);
+        NEO__CARVE(&carve, base, call.parts);
+    }
+    const size_t each = sizeof(int64_t), parts = (size_t)call.parts;
+    NEO__TRY(neo__cuda_copy(gpu, run, NEO_DEVICE, call.run, NEO_HOST,
+                            (size_t)call.runs * sizeof *run));
+    NEO__TRY(neo__cuda_copy(gpu, first, NEO_DEVICE, call.first, NEO_HOST, parts * each));
+    NEO__TRY(neo__cuda_copy(gpu, base, NEO_DEVICE, call.base, NEO_HOST, parts * each));
+    call.run = run, call.first = first, call.base = base;
+    return neo__cuda_run(gpu, "ids: places", neo__ids_places_kernel, call.count + call.ids, 1,
+                         call);
+}
+
+/* Pooled bags to their samples, a row by 16 lanes. */
+NEO__CUDA_KERNEL neo__bags_spread_kernel(const neo__bags_job job) {
+    const int64_t samples = job.batch.samples, rows = job.fixed.feature_count * samples;
+    if (neo__bags_refused(job)) return;
+    NEO__CUDA_EACH(i, rows, 16) {
+        const neo__job_feature feature = job.told.features[i / samples];
+        const int64_t dim = job.fixed.tables[feature.table].store.dim;
+        const float *from = job.tensor.out + feature.out_at + job.batch.inverse[i] * dim;
+        float *to = job.tensor.samples + i % samples * job.tensor.samples_stride + feature.col;
+        for (int64_t c = threadIdx.x % 16; c < dim; c += 16) to[c] = from[c];
+    }
+}
+static neo_status neo__cuda_bags_spread(neo__cuda *gpu, const neo__bags_job *job) {
+    return neo__cuda_run(gpu, "bags: spread", neo__bags_spread_kernel,
+                         job->fixed.feature_count * job->batch.samples, 16, *job);
+}
+
+/* Distinct bags: a stable sort by hashes of feature and bag; each looks up the first equal one of
+   those of its hash, and a scan of the first ones numbers them. */
+NEO__GPU bool neo__fold_equal(const neo__fold_call &call, int64_t a, int64_t b) {
+    const int64_t *at = call.offsets + a, *to = call.offsets + b, n = at[1] - at[0];
+    if (a / call.batch != b / call.batch || to[1] - to[0] != n) return false;
+    const int is_i32 = call.id_dtype == NEO_I32;
+    for (int64_t k = 0; k < n; k++) {
+        if (neo__jagged_id(call.ids, is_i32, at[0] + k) !=
+            neo__jagged_id(call.ids, is_i32, to[0] + k))
+            return false;
+        if (call.weights && neo__bits_f32(call.weights[at[0] + k]) !=
+                                neo__bits_f32(call.weights[to[0] + k]))
+            return false;
+    }
+    return true;
+}
+NEO__CUDA_KERNEL neo__fold_hash_kernel(const neo__fold_call call, uint32_t *keys,
+                                       uint32_t *values) {
+    NEO__CUDA_EACH(i, call.features * call.batch, 1) {
+        uint64_t hash = (uint64_t)(i / call.batch);
+        for (int64_t k = call.offsets[i]; k < call.offsets[i + 1]; k++) {
+            const uint64_t weight = call.weights ? neo__bits_f32(call.weights[k]) : 0u;
+            hash = neo__mix64(hash + weight * 0x9E3779B97F4A7C15u) +
+                   (uint64_t)neo__jagged_id(call.ids, call.id_dtype == NEO_I32, k);
+        }
+        keys[i] = (uint32_t)neo__mix64(hash), values[i] = (uint32_t)i;
+    }
+}
+NEO__CUDA_KERNEL neo__fold_find_kernel(const neo__fold_call call, const uint32_t *keys,
+                                       const uint32_t *values, uint32_t *is, uint32_t *first) {
+    const int64_t bags = call.features * call.batch;
+    NEO__CUDA_EACH(i, bags + 1, 1) {
+        if (i == bags) first[i] = 0;
+        if (i == bags) continue;
+        const int64_t bag = values[i];
+        int64_t at = neo__ids_below(keys, bags, keys[i]);
+        while (at < i && !neo__fold_equal(call, values[at], bag)) at++;
+        is[bag] = values[at], first[bag] = at == i;
+    }
+}
+NEO__CUDA_KERNEL neo__fold_number_kernel(const neo__fold_call call, const uint32_t *is,
+                                         const uint32_t *first, const uint32_t *before,
+                                         int64_t *feature_bags) {
+    const uint32_t bags = (uint32_t)(call.features * call.batch), batch = (uint32_t)call.batch;
+    NEO__CUDA_EACH(k, (int64_t)bags + 1, 1) {
+        const uint32_t i = (uint32_t)k, t = i / batch, number = before[i];
+        if (i == t * batch) feature_bags[t] = number;
+        if (i == bags) continue;
+        call.inverse[i] = (int32_t)(before[is[i]] - before[t * batch]);
+        if (first[i]) call.list[number] = (int32_t)i;
+    }
+}
+static neo_status neo__cuda_ids_fold(neo__cuda *gpu, const neo__fold_call *given) {
+    neo__fold_call call = *given;
+    NEO__ZERO(neo__cuda_sorting<uint32_t>, sort);
+    NEO__ZERO(neo__cuda_scanning, scan);
+    const int64_t bags = call.features * call.batch;
+    const size_t words = neo__cuda_up((size_t)(bags + 1) * sizeof(uint32_t), 256);
+    const size_t ends = neo__cuda_up((size_t)(call.features + 1) * sizeof(int64_t), 256);
+    memset(given->feature_bags, 0, (size_t)(call.features + 1) * sizeof(int64_t));
+    if (bags == 0) return NEO_OK;
+    sort.count = bags, sort.last = 32, scan.count = bags + 1;
+    NEO__CUDA_TRY(gpu, neo__cuda_sort(sort, &sort.bytes, gpu->stream));
+    NEO__CUDA_TRY(gpu, cub::DeviceScan::ExclusiveSum(NULL, scan.bytes, (uint32_t *)NULL,
+                                                     (uint32_t *)NULL, (uint32_t)scan.count,
+                                                     gpu->stream));
+    NEO__TRY(neo__cuda_reserve(gpu, ends + 6 * words + NEO__MAX(sort.bytes, scan.bytes)));
+    int64_t *feature_bags = (int64_t *)(void *)gpu->work;
+    uint32_t *is, **const word[] = {&sort.keys,  &sort.sorted_keys, &sort.values,
+                                    &sort.sorted_values, &is, &scan.sorted_keys};
+    for (int i = 0; i < 6; i++) *word[i] = (uint32_t *)(void *)(gpu->work + ends + i * words);
+    scan.keys = sort.keys; /* once they are sorted */
+    sort.temp = scan.temp = gpu->work + ends + 6 * words;
+    NEO__TRY(neo__cuda_run(gpu, "fold: hash", neo__fold_hash_kernel, bags, 1, call, sort.keys,
+                           sort.values));
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_sort_now<uint32_t>, &sort, sizeof sort));
+    NEO__TRY(neo__cuda_run(gpu, "fold: find", neo__fold_find_kernel, bags + 1, 1, call,
+                           sort.sorted_keys, sort.sorted_values, is, scan.keys));
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_scan_now, &scan, sizeof scan));
+    NEO__TRY(neo__cuda_run(gpu, "fold: number", neo__fold_number_kernel, bags + 1, 1, call, is,
+                           scan.keys, scan.sorted_keys, feature_bags));
+    return neo__cuda_copy(gpu, given->feature_bags, NEO_HOST, feature_bags, NEO_DEVICE,
+                          (size_t)(call.features + 1) * sizeof(int64_t));
 }
 
 /* Distinct ids: sorted with their places; a scan of the first ones of each says which it is. K:
@@ -7101,11 +7391,12 @@ static void neo__cuda_table(neo_device *device) {
 #define NEO__OWN(name) device->name = neo__cuda_call<neo__cuda_##name>
     NEO__OWN(copy), NEO__OWN(fill), NEO__OWN(synchronize), NEO__OWN(move), NEO__OWN(combine);
     NEO__OWN(encode), NEO__OWN(decode), NEO__OWN(rows), NEO__OWN(ids_split), NEO__OWN(ids_join);
-    NEO__OWN(ids_unique), NEO__OWN(event_mark), NEO__OWN(event_wait);
+    NEO__OWN(ids_unique), NEO__OWN(ids_fold), NEO__OWN(ids_places);
+    NEO__OWN(event_mark), NEO__OWN(event_wait);
     NEO__OWN(gemm), NEO__OWN(linear_grads), NEO__OWN(activation), NEO__OWN(blend), NEO__OWN(norm);
     NEO__OWN(embedding), NEO__OWN(attention), NEO__OWN(interact), NEO__OWN(fm), NEO__OWN(loss);
     NEO__OWN(init), NEO__OWN(convert), NEO__OWN(tree_sum), NEO__OWN(optim), NEO__OWN(bags_check);
-    NEO__OWN(bags_forward), NEO__OWN(bags_weight_grad), NEO__OWN(bags_sort);
+    NEO__OWN(bags_forward), NEO__OWN(bags_spread), NEO__OWN(bags_weight_grad), NEO__OWN(bags_sort);
     NEO__OWN(bags_sort_rows), NEO__OWN(bags_update), NEO__OWN(bags_step_kept), NEO__OWN(bags_cut);
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
     NEO__OWN(bags_squares), NEO__OWN(bags_rows), NEO__OWN(bags_lines);

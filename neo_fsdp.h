@@ -212,7 +212,8 @@ extern "C" {
             sees nothing else of them; the bits are the same, a group of devices is taken more, and
             a prefetch waits for what the device was called to do before, but with device_ids 2,
             for what it was called to do before the last forward_begin alone. With NEO_POOL_NONE or
-            weight_grad the host tells the device the place of each id.
+            weight_grad the host tells the device the place of each id, or with device_ids how many
+            there are in each flow.
    Memory   neo_shard_bytes (>>plan in neo_plan.h). */
 NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
                                                       neo_shard **shard);
@@ -225,7 +226,7 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    inverse   of a batch, where the plan's bags have neo_bags_desc.inverse: the same bits as of the
              batch written out, under every plan. A bag's ids travel once, and are looked up once by
              a rank; its rows travel for each sample. Ranks may have batches of both kinds.
-             NEO_ERR_UNSUPPORTED: on a device, with NEO_POOL_NONE or weight_grad.
+             NEO_ERR_UNSUPPORTED: with device_ids, NEO_POOL_NONE or weight_grad.
    dout      of a loss that is divided by global_batch (neo_loss_desc.batch), not by B_r: nothing
              can check that.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
@@ -1355,11 +1356,14 @@ static neo_status neo__shard_place_ids(neo_shard *shard, neo__shard_batch *batch
    The batch is split there by sources, and joined to flows. Ranks tell each other how many ids each
    flow has, in host memory; then lengths and ids go from device to device, and are joined to
    routes. */
-/* A join of so many runs of `run`. */
-static neo__join_call neo__shard_join_of(const neo_shard *s, int64_t runs) {
+/* A join of so many runs of `run`, of bags of one source. */
+static neo__join_call neo__shard_join_of(const neo_shard *s, const neo__ids_source *source,
+                                         int64_t runs) {
     NEO__ZERO(neo__join_call, call);
     call.run = s->exchange.run;
     call.runs = runs;
+    call.source = source;
+    call.sources = 1;
     if (runs > 0) call.bags = call.run[runs - 1].to + call.run[runs - 1].bags;
     call.id_dtype = s->map->id_dtype;
     return call;
@@ -1367,14 +1371,25 @@ static neo__join_call neo__shard_join_of(const neo_shard *s, int64_t runs) {
 /* The next run; returns the bags up to its end. */
 static int64_t neo__shard_add_run(neo_shard *s, int64_t i, int64_t to, int64_t bags, int64_t from,
                                   int64_t from_id) {
-    const neo__ids_run run = {bags, from, from_id, to};
+    const neo__ids_run run = {bags, from, from_id, to, 1, 0, 0, 0};
     s->exchange.run[i] = run;
     return to + bags;
+}
+/* Bags of so many lengths, whose ids and weights are in two buffers. */
+static neo__ids_source neo__shard_source(const neo__shard_map *map, const int32_t *lengths,
+                                         const neo__buffer from[2]) {
+    NEO__ZERO(neo__ids_source, source);
+    source.lengths = lengths;
+    source.length_dtype = NEO_I32;
+    source.ids = from[0].data;
+    source.id_dtype = map->id_dtype;
+    source.weights = map->weighted ? (const float *)from[1].data : NULL;
+    return source;
 }
 /* Ids and weights to two buffers, which have room for `ids`. */
 static void neo__shard_join_to(neo__join_call *call, const neo__buffer to[2], int64_t ids) {
     call->to_ids = to[0].data;
-    call->to_weights = call->weights ? (float *)to[1].data : NULL;
+    call->to_weights = call->source->weights ? (float *)to[1].data : NULL;
     call->max_ids = ids;
 }
 /* The batch of n samples that it makes. Without ids there may be no memory for them. */
@@ -1388,7 +1403,13 @@ static neo_jagged neo__shard_joined(const neo__join_call *call, int64_t n) {
     jagged.place = NEO_DEVICE;
     return jagged;
 }
-static neo_status neo__shard_split_there(neo_shard *shard, const neo_jagged *jagged,
+/* Ids of a batch that there is room for where it is split. */
+static int64_t neo__shard_own_room(const neo_shard *s, const neo__shard_batch *b) {
+    const int64_t ids = (int64_t)(s->exchange.own[0].bytes / neo_dtype_size(s->map->id_dtype));
+    const int64_t places = (int64_t)(b->places.bytes / sizeof(int32_t));
+    return s->per_id.places ? NEO__MIN(ids, places) : ids;
+}
+static neo_status neo__shard_split_there(neo_shard *shard, const neo__shard_batch *batch,
                                          neo__split_found *found) {
     const neo__shard_map *map = shard->map;
     neo__shard_exchange *x = &shard->exchange;
@@ -1396,12 +1417,13 @@ static neo_status neo__shard_split_there(neo_shard *shard, const neo_jagged *jag
     for (int32_t f = 0; f < map->feature_count; f++)
         x->table_rows[f] = map->tables[map->feature_table[f]].rows;
     for (int64_t u = 0; u < map->source_count; u++) x->source_row[u] = map->sources[u].first_row;
-    call.batch = jagged;
+    call.batch = &batch->batch;
     call.rows = x->table_rows;
     call.first_part = map->first_source;
     call.part_row = x->source_row;
     call.bounds = map->desc.bounds;
-    call.max_ids = (int64_t)(x->own[0].bytes / neo_dtype_size(map->id_dtype));
+    call.max_ids = neo__shard_own_room(shard, batch);
+    call.places = shard->per_id.places ? (int32_t *)batch->places.data : NULL;
     call.id_dtype = map->id_dtype;
     call.ids = x->own[0].data;
     call.weights = map->weighted ? (float *)x->own[1].data : NULL;
@@ -1415,19 +1437,24 @@ static neo_status neo__shard_place_there(neo_shard *shard, neo__shard_batch *bat
     neo__shard_exchange *x = &shard->exchange;
     const int64_t mine = batch->batch.batch;
     neo__split_found found;
-    NEO__TRY(neo__shard_split_there(shard, &batch->batch, &found));
-    if (found.id < 0 && found.ids * (int64_t)neo_dtype_size(map->id_dtype) >
-                            (int64_t)x->own[0].bytes) { /* nothing has been done yet */
-        NEO__TRY(neo__shard_reserve_ids(shard, x->own, found.ids));
-        NEO__TRY(neo__shard_split_there(shard, &batch->batch, &found));
+    NEO__TRY(neo__shard_split_there(shard, batch, &found));
+    if (found.id < 0 && found.ids > neo__shard_own_room(shard, batch)) {
+        NEO__TRY(neo__shard_reserve_ids(shard, x->own, found.ids)); /* nothing has been done yet */
+        if (shard->per_id.places)
+            NEO__TRY(neo__shard_grow(shard, &batch->places, (size_t)found.ids * sizeof(int32_t),
+                                     1));
+        NEO__TRY(neo__shard_split_there(shard, batch, &found));
     }
     if (found.id >= 0)
         return neo__shard_outside(shard, batch, (int32_t)(found.at / mine), found.at % mine,
                                   found.first + found.id - found.begin, found.what);
     shard->out_of_range += found.outside;
     batch->copied = 0;
+    batch->given = found.ids;
+    for (int32_t f = 0; f < map->feature_count; f++)
+        batch->given_of[f] = x->source_counts[map->source_count + f];
     for (int64_t q = 0; q < map->replica_count; q++)
-        batch->copied += x->source_counts[map->source_count + map->replicas[q]];
+        batch->copied += batch->given_of[map->replicas[q]];
     for (int64_t u = 0, at = 0; u < map->source_count; u++) {
         batch->sent[u] = x->source_counts[u];
         x->cursor[u] = at;
@@ -1440,10 +1467,8 @@ static neo_status neo__shard_place_there(neo_shard *shard, neo__shard_batch *bat
         bags = neo__shard_add_run(shard, i, bags, mine, u * mine, x->cursor[u]);
     }
     NEO__TRY(neo__shard_reserve_ids(shard, x->out, x->out_at[map->flow_count]));
-    neo__join_call call = neo__shard_join_of(shard, map->flow_count);
-    call.lengths = x->source_lengths;
-    call.ids = x->own[0].data;
-    call.weights = map->weighted ? (const float *)x->own[1].data : NULL;
+    const neo__ids_source source = neo__shard_source(map, x->source_lengths, x->own);
+    neo__join_call call = neo__shard_join_of(shard, &source, map->flow_count);
     call.to_lengths = x->lengths_out;
     neo__shard_join_to(&call, x->out, x->out_at[map->flow_count]);
     return neo__device_join(shard->ctx, &call);
@@ -1456,8 +1481,8 @@ static neo_status neo__shard_lengths_there(neo_shard *shard) {
     for (int32_t f = 0; f < m->feature_count; f++)
         if (m->mean_row[f] >= 0)
             (void)neo__shard_add_run(shard, m->mean_row[f], m->mean_row[f] * n, n, f * n, 0);
-    neo__join_call call = neo__shard_join_of(shard, m->mean_count);
-    call.offsets = shard->now->batch.offsets;
+    const neo__ids_source source = neo__ids_source_of(&shard->now->batch);
+    neo__join_call call = neo__shard_join_of(shard, &source, m->mean_count);
     call.to_lengths = shard->pooled.lengths;
     return neo__device_join(shard->ctx, &call);
 }
@@ -1474,11 +1499,9 @@ static neo_status neo__shard_copies_there(neo_shard *shard, int64_t begin, int64
     if (from->weights) NEO__TRY(neo__shard_grow(shard, &to[1], ids * sizeof(float), 1));
     NEO__TRY(neo_bags_reserve(shard->replicas, n, shard->now->copied));
     neo__bags_vouch(shard->replicas, shard->now->copied);
-    neo__join_call call = neo__shard_join_of(shard, map->replica_count);
+    const neo__ids_source source = neo__ids_source_of(from);
+    neo__join_call call = neo__shard_join_of(shard, &source, map->replica_count);
     call.id_dtype = from->id_dtype;
-    call.offsets = from->offsets;
-    call.ids = from->ids;
-    call.weights = from->weights;
     call.to_offsets = shard->copies.offsets;
     neo__shard_join_to(&call, to, shard->now->copied);
     *jagged = neo__shard_joined(&call, n);
@@ -1526,12 +1549,13 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
     NEO__CHECK(!jagged->inverse || map->desc.inverse, NEO_ERR_STATE,
                "neo_shard: a batch with an inverse, and no room for one: set "
                "neo_bags_desc.inverse of the plan's bags");
-    NEO__CHECK(!jagged->inverse || (!map->none && !map->weight_grad && !neo_ctx_device(shard->ctx)),
+    NEO__CHECK(!jagged->inverse || (!map->none && !map->weight_grad &&
+                                    (!map->device_ids || shard->whole)),
                NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch with an inverse, %s: write it out by neo_jagged_expand",
                map->none          ? "and tables of NEO_POOL_NONE"
                : map->weight_grad ? "and weight_grad"
-                                  : "on a device");
+                                  : "and device_ids");
     NEO__CHECK(!jagged->feature_bags || jagged->inverse, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
                "features alike; fill up with empty bags");
@@ -1553,7 +1577,7 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
     return jagged->place == NEO_DEVICE ? NEO_OK : neo_jagged_validate(jagged, NULL);
 }
 static void neo__shard_count_saved(neo_shard *s, const neo_jagged *j) {
-    if (!j->inverse) return;
+    if (!j->inverse || j->place == NEO_DEVICE) return;
     s->ids_given += neo_jagged_id_count(j);
     s->ids_full += neo_jagged_full_id_count(j);
 }
@@ -1796,22 +1820,19 @@ static neo_status neo__shard_join_there(neo_shard *shard, neo__shard_batch *batc
     const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
     const int64_t columns = map->at_rank[shard->rank].columns;
     int64_t total = 0, bags = 0;
-    for (int64_t i = 0; i < x->routes; i++) {
-        batch->came[i] = 0;
+    for (int64_t i = 0; i < x->routes; i++)
         for (int r = 0; r < map->ranks; r++) {
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
             const int64_t n = neo__shard_samples(batch, r);
             bags = neo__shard_add_run(shard, i * map->ranks + r, bags, n,
                                       columns * batch->start[r] + route[i].flow * n, at[0]);
-            batch->came[i] += at[1] - at[0];
+            batch->came[i * map->ranks + r] = at[1] - at[0];
+            total += at[1] - at[0];
         }
-        total += batch->came[i];
-    }
+    batch->local_ids = total;
     NEO__TRY(neo__shard_reserve_ids(shard, batch->ids, total));
-    neo__join_call call = neo__shard_join_of(shard, x->routes * map->ranks);
-    call.lengths = x->lengths_in;
-    call.ids = x->in[0].data;
-    call.weights = map->weighted ? (const float *)x->in[1].data : NULL;
+    const neo__ids_source source = neo__shard_source(map, x->lengths_in, x->in);
+    neo__join_call call = neo__shard_join_of(shard, &source, x->routes * map->ranks);
     call.to_offsets = batch->offsets;
     neo__shard_join_to(&call, batch->ids, total);
     NEO__TRY(neo__device_join(shard->ctx, &call));
@@ -2485,6 +2506,21 @@ static neo_status neo__shard_nodes_get(neo_shard *s) {
    id has a row of zeros, which does not travel. On a device the lists of >>impl-shard-rows have one
    row for each id, whose place the host has found: neo__shard_send_places.
    ------------------------------------------------------------------------ */
+/* Ids of this rank's routes; of those that came from a rank for one of them; of its own batch. */
+static int64_t neo__shard_local_ids(const neo_shard *s) {
+    const neo__shard_batch *b = s->now;
+    return s->map->device_ids ? b->local_ids : b->offsets[s->exchange.routes * b->global];
+}
+static int64_t neo__shard_ids_from(const neo_shard *s, int64_t route, int rank) {
+    const neo__shard_batch *b = s->now;
+    if (s->map->device_ids) return b->came[route * s->map->ranks + rank];
+    const int64_t *offsets = b->offsets + route * b->global;
+    return offsets[b->start[rank + 1]] - offsets[b->start[rank]];
+}
+static int64_t neo__shard_given_ids(const neo_shard *s) {
+    const neo__shard_batch *b = s->now;
+    return s->map->device_ids && !s->whole ? b->given : neo_jagged_id_count(&b->batch);
+}
 /* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
 static int64_t neo__shard_per_id_count(neo_shard *shard, int out, int64_t *counts) {
     const neo__shard_map *map = shard->map;
@@ -2493,8 +2529,7 @@ static int64_t neo__shard_per_id_count(neo_shard *shard, int out, int64_t *count
     for (int r = 0; r < map->ranks; r++) {
         const int64_t before = at, first = map->route_begin[out ? shard->rank : r];
         for (int64_t i = first; i < map->route_begin[(out ? shard->rank : r) + 1]; i++) {
-            const int64_t *offsets = b->offsets + (i - first) * b->global;
-            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
+            const int64_t ids = out ? neo__shard_ids_from(shard, i - first, r)
                                     : b->sent[neo__shard_source_of_route(map, &map->routes[i])];
             if (out) shard->per_id.out_at[r * shard->exchange.routes + i - first] = at;
             else shard->per_id.in_at[i] = at;
@@ -2509,7 +2544,7 @@ static neo_tensor neo__shard_local_rows(const neo_shard *s) {
     const neo__shard_batch *b = s->now;
     if (s->map->none)
         return neo__shard_matrix(s, (float *)s->per_id.local.data,
-                                 b->offsets[s->exchange.routes * b->global], s->per_id.dim);
+                                 neo__shard_local_ids(s), s->per_id.dim);
     return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
 }
 /* The next of each source is the first that came of it. */
@@ -2553,37 +2588,69 @@ static void neo__shard_fill_places(neo_shard *shard, int32_t *to) {
     }
 }
 NEO__HOT_END
+/* The same where ids are on the device; runs are of ranks and routes that have ids. */
+static neo_status neo__shard_make_places(neo_shard *shard) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_batch *b = shard->now;
+    const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
+    neo__shard_exchange *x = &shard->exchange;
+    NEO__ZERO(neo__places_call, call);
+    for (int64_t i = 0; i < x->routes; i++)
+        for (int r = 0; r < map->ranks; r++) {
+            const neo__ids_run run = {neo__shard_ids_from(shard, i, r),
+                                      shard->per_id.out_at[r * x->routes + i], 0, call.count,
+                                      neo__shard_grad_floats(&map->parts[route[i].part]), 0, 0, 0};
+            x->run[call.runs++] = run;
+            call.count += run.bags;
+        }
+    neo__shard_begin_sources(shard);
+    for (int64_t u = 0, at = 0; u < map->source_count; at += b->sent[u++])
+        x->source_counts[u] = at;
+    call.run = x->run;
+    call.place = (const int32_t *)b->places.data;
+    call.ids = b->given;
+    call.parts = map->source_count;
+    call.first = x->source_counts;
+    call.base = shard->per_id.next;
+    call.to = (int32_t *)shard->per_id.at.data;
+    return neo__device_places(shard->ctx, &call);
+}
 /* On a device: these, once out_at and in_at are there. */
 static neo_status neo__shard_send_places(neo_shard *shard, int64_t out, int64_t in) {
-    const neo__shard_batch *b = shard->now;
     neo__shard_per_id *p = &shard->per_id;
-    const int64_t n = b->offsets[shard->exchange.routes * b->global] +
-                      neo_jagged_id_count(&b->batch) * (shard->map->late ? 2 : 1);
+    const int64_t n = neo__shard_local_ids(shard) +
+                      neo__shard_given_ids(shard) * (shard->map->late ? 2 : 1);
     NEO__CHECK(out <= INT32_MAX && in <= INT32_MAX, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch of %" PRId64 " and %" PRId64 " ids or blocks between devices",
                out, in);
     NEO__TRY(neo__shard_grow(shard, &p->at, (size_t)n * sizeof(int32_t), 1));
+    if (shard->map->device_ids) return neo__shard_make_places(shard);
     NEO__TRY(neo__shard_reserve(shard, &p->host_at, n, sizeof(int32_t)));
     neo__shard_fill_places(shard, (int32_t *)p->host_at.data);
     return neo__shard_send_there(shard, p->at.data, p->host_at.data, n * (int64_t)sizeof(int32_t));
 }
 /* Those of the caller's ids. */
 static const int32_t *neo__shard_own_places(const neo_shard *s) {
-    const int64_t local = s->now->offsets[s->exchange.routes * s->now->global];
-    return (const int32_t *)s->per_id.at.data + local;
+    return (const int32_t *)s->per_id.at.data + neo__shard_local_ids(s);
 }
 /* Rows of data-parallel tables, of the caller's samples [begin, end), by a list: one behind another
    in `coded`. */
 static neo_status neo__shard_run_replicas(neo_shard *shard, neo__shard_list list, neo_tensor rows,
                                           int64_t begin, int64_t end, void *coded) {
     const neo_jagged *j = &shard->now->batch;
-    const int64_t ids = neo_jagged_id_count(j);
+    const int64_t ids = neo__shard_given_ids(shard);
     const int32_t *lengths =
         list == NEO__SHARD_GIVE && shard->map->late ? neo__shard_own_places(shard) + ids : NULL;
     float *at = (float *)coded;
     for (int64_t q = 0; q < shard->map->replica_count; q++) {
-        const int64_t *offsets = j->offsets + shard->map->replicas[q] * j->batch;
-        const int64_t first = offsets[begin] - j->offsets[0], n = offsets[end] - offsets[begin];
+        const int64_t f = shard->map->replicas[q], *offsets = j->offsets + f * j->batch;
+        int64_t first = 0, n = 0;
+        if (shard->map->device_ids) { /* of all samples: there are none of NEO_POOL_NONE */
+            for (int64_t i = 0; i < f; i++) first += shard->now->given_of[i];
+            n = shard->now->given_of[f];
+        } else {
+            first = offsets[begin] - j->offsets[0], n = offsets[end] - offsets[begin];
+        }
         NEO__TRY(neo__shard_run_places(shard, list, (float *)rows.data + first * rows.stride[0],
                                        rows.stride[0], at, n, NULL,
                                        lengths ? lengths + first : NULL));
@@ -2611,7 +2678,7 @@ static neo_status neo__shard_none_code(neo_shard *shard, int back) {
     if (shard->pooled.on_device)
         return neo__shard_run_places(shard, back ? NEO__SHARD_GET : NEO__SHARD_SEND,
                                      (float *)per_id->local.data, per_id->dim, per_id->out.data,
-                                     b->offsets[shard->exchange.routes * b->global],
+                                     neo__shard_local_ids(shard),
                                      (const int32_t *)per_id->at.data, NULL);
     for (int r = 0; r < map->ranks; r++)
         for (int64_t i = 0; i < shard->exchange.routes; i++) {
@@ -3286,7 +3353,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *b
 static neo_status neo__shard_check_rows(const neo_shard *shard, neo_tensor t, const char *fn,
                                         const char *what) {
     const neo_jagged *j = &shard->now->batch;
-    int64_t n = shard->map->none ? neo_jagged_id_count(j) : j->batch,
+    const int none = shard->map->none, blind = j->place == NEO_DEVICE && shard->whole;
+    int64_t n = none && blind ? t.shape[0] : none ? neo__shard_given_ids(shard) : j->batch,
             width = neo_shard_out_width(shard);
     if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
     NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(shard->ctx) != NULL),
@@ -3567,7 +3635,7 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
 NEO__HOT_END
 /* The caller's gradients of weights, a row each. */
 static neo_tensor neo__shard_job_grads(const neo__shard_id_job *job) {
-    return neo_tensor_2d(job->rows, NEO_F32, neo_jagged_id_count(&job->s->now->batch), 1);
+    return neo_tensor_2d(job->rows, NEO_F32, neo__shard_given_ids(job->s), 1);
 }
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
 static neo_status neo__shard_grad_replicas(const neo__shard_id_job *job) {
@@ -3577,7 +3645,7 @@ static neo_status neo__shard_grad_replicas(const neo__shard_id_job *job) {
     const int there = shard->pooled.on_device;
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES_RAW, shard->dout, shard->pooled.copies));
     NEO__TRY(neo__shard_copies_rows(shard, 0, job->s->now->batch.batch, 1, &j, &rows));
-    int64_t ids = neo_jagged_id_count(&j);
+    int64_t ids = shard->map->device_ids ? shard->now->copied : neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_out, (size_t)ids * sizeof(float), there));
     float *made = (float *)shard->per_id.grad_out.data;
     const float *grad = made;
@@ -3604,7 +3672,7 @@ static neo_status neo__shard_grads_taken(const neo__shard_id_job *job) {
     const neo__shard_map *m = shard->map;
     float *in = (float *)shard->per_id.grad_in.data;
     const int32_t *at = neo__shard_own_places(shard);
-    const int64_t ids = neo_jagged_id_count(&shard->now->batch);
+    const int64_t ids = neo__shard_given_ids(shard);
     for (int64_t q = 0; q < m->route_count; q++) { /* by feature and column */
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
@@ -3650,8 +3718,9 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights) {
     NEO__CHECK(shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "%s: no backward has begun (call it between neo_shard_backward_begin and _end)", fn);
     const neo_jagged *batch = &shard->now->batch;
-    NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
-               fn);
+    const int blind = shard->whole && batch->place == NEO_DEVICE;
+    NEO__CHECK(dweights || blind || neo__shard_given_ids(shard) == 0, NEO_ERR_ARG,
+               "%s: dweights is NULL", fn);
     if (shard->whole) return neo_bags_weight_grad(shard->bags, batch, shard->dout, dweights);
     return neo__shard_or_abort(shard, neo__shard_weight_grads(shard, dweights));
 }
@@ -3683,8 +3752,9 @@ static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch 
     for (int64_t i = 0; i < shard->exchange.routes; i++) {
         int64_t p = route[i].part - m->part_begin[shard->rank];
         int64_t ids = shard->kept.ids[p];
-        if (m->device_ids) ids += batch->came[i];
-        else ids += batch->offsets[neo__jagged_first_bag(&batch->local, i + 1)] -
+        for (int r = 0; r < m->ranks && m->device_ids; r++) ids += batch->came[i * m->ranks + r];
+        if (!m->device_ids)
+            ids += batch->offsets[neo__jagged_first_bag(&batch->local, i + 1)] -
                     batch->offsets[neo__jagged_first_bag(&batch->local, i)];
         shard->kept.ids[p] = ids < part[p].rows ? ids : part[p].rows;
     }

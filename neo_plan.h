@@ -218,8 +218,9 @@ typedef struct neo_plan_desc {
                                        and ids go from device to device: the host sees counts
                                        alone. 2: and a batch that is prefetched has been there
                                        since before the last neo_shard_forward_begin: then its ids
-                                       go beside the running step. Not with NEO_POOL_NONE, keys,
-                                       weight_grad, replicas, bags->inverse */
+                                       go beside the running step. Not with keys, replicas,
+                                       bags->inverse, data-parallel tables of NEO_POOL_NONE, or
+                                       weight_grad of MEAN tables, but on a narrow wire_backward */
     int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
                                        alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
                                        with NEO_POOL_NONE, keys, a tier or, but merged,
@@ -1384,10 +1385,13 @@ typedef struct neo__shard_batch {
     int64_t *begin;   /* [ranks of all groups + 1]: first sample of each */
     int64_t *start;   /* [ranks + 1]: of the group's, counted from its own first */
     int64_t *sent;    /* [sources]: ids of this rank's batch */
-    int64_t *came;    /* [routes]: ids that came for each, */
     int aside;        /* beside the running step: see neo__shard_aside */
-    int64_t copied;   /* and of this rank's batch for data-parallel tables, where ids are on a
-                         device */
+    /* Counts of ids that are on a device: */
+    int64_t *came;    /* [routes][ranks]: came for each from each, */
+    int64_t local_ids, given, copied; /* these are in all; of this rank's batch, and of its
+                                         data-parallel tables */
+    int64_t *given_of;  /* [features]: of this rank's batch */
+    neo__buffer places; /* device: of its ids in what leaves, with weight_grad or NEO_POOL_NONE */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
     int64_t *bags;    /* [routes + 1], and [routes][samples]: of local with an inverse */
@@ -1874,15 +1878,19 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
 /* Ids that stay on devices: not where the host works on them. */
 static neo_status neo__shard_check_device_ids(neo_ctx *ctx, const neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
-    const char *with = plan->desc.weight_grad    ? "weight_grad"
-                       : plan->desc.replicas > 1 ? "replicas"
+    const char *with = plan->desc.replicas > 1   ? "replicas"
                        : bags->inverse           ? "an inverse of bags"
                        : plan->desc.pipeline > 1 ? "a pipeline above 1"
                                                  : NULL;
     for (int32_t t = 0; t < bags->table_count && !with; t++)
-        with = bags->tables[t].keys.on                     ? "tables of keys"
-               : bags->tables[t].pooling == NEO_POOL_NONE ? "NEO_POOL_NONE"
-                                                           : NULL;
+        with = bags->tables[t].keys.on ? "tables of keys"
+               : plan->desc.weight_grad && bags->tables[t].pooling == NEO_POOL_MEAN &&
+                       plan->desc.wire_backward == NEO_WIRE_F32
+                   ? "weight_grad, NEO_POOL_MEAN and gradients in f32"
+                   : NULL;
+    for (const neo_piece *p = plan->piece; p < plan->piece + plan->piece_count && !with; p++)
+        if (p->rank == NEO_EVERY_RANK && bags->tables[p->table].pooling == NEO_POOL_NONE)
+            with = "data-parallel tables of NEO_POOL_NONE";
     NEO__CHECK(!plan->desc.device_ids || !neo_ctx_device(ctx) || !with, NEO_ERR_UNSUPPORTED,
                "neo_shard: neo_plan_desc.device_ids with %s", with);
     return NEO_OK;
@@ -2598,7 +2606,8 @@ static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
 static void neo__shard_layout_ids(const neo_shard *s, neo__carve *carve, neo__shard_batch *b,
                                   int64_t samples) {
     if (!s->map->device_ids) NEO__CARVE(carve, b->offsets, s->exchange.routes * samples + 1);
-    else NEO__CARVE(carve, b->came, s->exchange.routes);
+    else NEO__CARVE(carve, b->came, s->exchange.routes * s->map->ranks);
+    if (s->map->device_ids) NEO__CARVE(carve, b->given_of, s->map->feature_count);
     if (!s->map->desc.inverse) return;
     NEO__CARVE(carve, b->bags, s->exchange.routes + 1);
     NEO__CARVE(carve, b->inverse, s->exchange.routes * samples);
@@ -2653,7 +2662,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
 enum {
     NEO__SHARD_FIXED_BUFFERS = 18,
     NEO__SHARD_ID_BUFFERS = 8, /* the first of these */
-    NEO__SHARD_BUFFERS = NEO__SHARD_FIXED_BUFFERS + 4 * (1 + (int)NEO__PLAN_MOST_AHEAD)
+    NEO__SHARD_BUFFERS = NEO__SHARD_FIXED_BUFFERS + 5 * (1 + (int)NEO__PLAN_MOST_AHEAD)
 };
 typedef struct neo__shard_demand {
     neo__buffer *buffer;
@@ -2687,7 +2696,7 @@ static int neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHARD
         {&per_id->grad_out, per_id->grads_out, sizeof(float), 0},
         {&per_id->grad_in, per_id->grads_in, sizeof(float), 0},
         {&per_id->at, per_id->places, sizeof(int32_t), 0},
-        {&per_id->host_at, per_id->places, sizeof(int32_t), 0},
+        {&per_id->host_at, there ? 0 : per_id->places, sizeof(int32_t), 0},
     };
     int count = NEO__SHARD_FIXED_BUFFERS;
     NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_FIXED_BUFFERS, "each buffer once");
@@ -2703,6 +2712,11 @@ static int neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHARD
             const neo__shard_demand one = {&b[i / 2].ids[k], ids, k ? weight : id, there};
             out[count++] = one;
         }
+    }
+    for (int i = 0; i < shard->slots && there; i++) {
+        const neo__shard_demand one = {&shard->batches[i].places,
+                                       per_id->places ? own_ids : 0, sizeof(int32_t), there};
+        out[count++] = one;
     }
     return count;
 }

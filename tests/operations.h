@@ -23,7 +23,7 @@ static neo_comm_device_fn open_device;
 static neo_status (*record_begin)(void), (*record_end)(void);
 
 /* ---- notes ---- */
-enum { MOST_NOTES = 2048, MOST_TENSORS = 12 };
+enum { MOST_NOTES = 2048, MOST_TENSORS = 14 };
 typedef struct note {
     const char *what;
     int part;
@@ -838,8 +838,8 @@ static int64_t integer_at(neo_tensor t, int64_t i) {
 /* Part after part, id after id: what a split must have made of offsets, ids, weights. */
 static void check_split(neo_ctx *ctx, const ids_case *c, const neo_tensor *there,
                         const int64_t *counts) {
-    neo_tensor t[6];
-    int64_t at = 0;
+    neo_tensor t[6], places = to_host(ctx, there[12]);
+    int64_t at = 0, dropped = -1;
     for (int i = 0; i < 6; i++) t[i] = to_host(ctx, there[i]);
     for (int f = 0; f < IDS_FEATURES; f++)
         for (int64_t p = IDS_FIRST[f]; p < IDS_FIRST[f + 1]; p++) {
@@ -848,10 +848,14 @@ static void check_split(neo_ctx *ctx, const ids_case *c, const neo_tensor *there
                 const int64_t *offset = (const int64_t *)t[0].data + f * c->batch + b, before = at;
                 for (int64_t k = offset[0]; k < offset[1]; k++) {
                     int64_t id = integer_at(t[1], k);
-                    if ((id < 0 || id >= IDS_ROWS[f]) && c->bounds == NEO_BOUNDS_DROP) continue;
+                    if ((id < 0 || id >= IDS_ROWS[f]) && c->bounds == NEO_BOUNDS_DROP) {
+                        CHECK_INT(integer_at(places, k - c->before), dropped);
+                        continue;
+                    }
                     id = id < 0 ? 0 : id >= IDS_ROWS[f] ? IDS_ROWS[f] - 1 : id;
                     if (id < IDS_ROW[p] || id >= end) continue;
                     CHECK_INT(integer_at(t[4], at), id - IDS_ROW[p]);
+                    CHECK_INT(integer_at(places, k - c->before), at);
                     CHECK(((const float *)t[5].data)[at] ==
                           (c->weighted ? ((const float *)t[2].data)[k] : 1.0f));
                     at++;
@@ -861,8 +865,33 @@ static void check_split(neo_ctx *ctx, const ids_case *c, const neo_tensor *there
             CHECK_INT(counts[p], at - first);
         }
     for (int i = 0; i < 6; i++) free(t[i].data);
+    free(places.data);
 }
-/* Offsets, ids, weights; of parts lengths, ids, weights; joined offsets, lengths, ids, weights. */
+/* Where a number for each id lies: two runs, then the batch's ids, from 1,000 p on of part p. */
+static neo_status place_ids(neo_ctx *ctx, const neo_tensor *t, int64_t ids, const int64_t *counts) {
+    const neo__ids_run run[] = {{3, 70, 0, 0, 1, 0, 0, 0}, {0, 9, 0, 3, 1, 0, 0, 0},
+                                {2, 80, 0, 3, 6, 0, 0, 0}};
+    static const int32_t of_runs[] = {70, 71, 72, 80, 86};
+    int64_t first[IDS_PARTS], base[IDS_PARTS];
+    for (int64_t p = 0, at = 0; p < IDS_PARTS; at += counts[p++])
+        first[p] = at, base[p] = 1000 * p;
+    neo__places_call call;
+    memset(&call, 0, sizeof call);
+    call.run = run, call.runs = 3, call.count = 5, call.place = (const int32_t *)t[12].data;
+    call.ids = ids, call.parts = IDS_PARTS, call.first = first, call.base = base;
+    call.to = (int32_t *)t[13].data;
+    NEO__TRY(neo__device_places(ctx, &call));
+    neo_tensor to = to_host(ctx, t[13]), place = to_host(ctx, t[12]);
+    for (int i = 0; i < 5; i++) CHECK_INT(integer_at(to, i), of_runs[i]);
+    for (int64_t i = 0; i < ids; i++) {
+        const int64_t at = integer_at(place, i), is = integer_at(to, 5 + i);
+        CHECK(at < 0 ? is == -1 : first[is / 1000] + is % 1000 == at);
+    }
+    free(to.data), free(place.data);
+    return NEO_OK;
+}
+/* Offsets, ids, weights; of parts lengths, ids, weights; joined offsets, lengths, ids, weights;
+   of a batch offsets, ids; places. */
 static neo_status split(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     const ids_case *c = (const ids_case *)arg;
     int64_t counts[IDS_PARTS + IDS_FEATURES], at = 0;
@@ -876,35 +905,39 @@ static neo_status split(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     call.batch = &j, call.rows = IDS_ROWS, call.first_part = IDS_FIRST, call.part_row = IDS_ROW;
     call.bounds = c->bounds, call.max_ids = c->room, call.id_dtype = c->to;
     call.lengths = (int32_t *)t[3].data, call.ids = t[4].data, call.weights = (float *)t[5].data;
-    call.counts = counts, call.found = &found;
+    call.counts = counts, call.found = &found, call.places = (int32_t *)t[12].data;
     NEO__TRY(neo__device_split(ctx, &call, "split"));
     note_bytes("found", 0, &found, sizeof found);
     note_bytes("counts", 0, counts, sizeof counts);
     if (found.id >= 0 || found.ids > c->room) return NEO_OK;
     check_split(ctx, c, t, counts);
+    NEO__TRY(place_ids(ctx, t, found.ids, counts));
     /* The parts, the last first. */
     neo__ids_run run[IDS_PARTS];
     neo__join_call join;
+    neo__ids_source source = {0};
     memset(run, 0, sizeof run), memset(&join, 0, sizeof join);
     for (int p = 0; p < IDS_PARTS; p++) {
-        const neo__ids_run of = {c->batch, p * c->batch, at, (IDS_PARTS - 1 - p) * c->batch};
+        const neo__ids_run of = {
+            c->batch, p * c->batch, at, (IDS_PARTS - 1 - p) * c->batch, 1, 0, 0, 0};
         run[IDS_PARTS - 1 - p] = of;
         at += counts[p];
     }
     join.run = run, join.runs = IDS_PARTS, join.bags = IDS_PARTS * c->batch;
-    join.lengths = call.lengths, join.ids = call.ids, join.weights = call.weights;
-    join.id_dtype = c->to, join.max_ids = at;
+    source.lengths = call.lengths, source.ids = call.ids, source.weights = call.weights;
+    source.length_dtype = NEO_I32, source.id_dtype = join.id_dtype = c->to, join.max_ids = at;
+    join.source = &source, join.sources = 1;
     join.to_offsets = (int64_t *)t[6].data, join.to_lengths = (int32_t *)t[7].data;
     join.to_ids = t[8].data, join.to_weights = (float *)t[9].data;
     NEO__TRY(neo__device_join(ctx, &join));
     /* Features 2 and 0 of the batch, without some samples; once more lengths alone. */
     for (int i = 0; i < 2; i++) {
         const int64_t n = c->batch - c->batch / 3;
-        const neo__ids_run of = {n, (2 - 2 * i) * c->batch + c->batch / 3, -1, i * n};
+        const neo__ids_run of = {n, (2 - 2 * i) * c->batch + c->batch / 3, -1, i * n, 1, 0, 0, 0};
         run[i] = of;
     }
-    join.runs = 2, join.bags = 2 * (c->batch - c->batch / 3), join.lengths = NULL;
-    join.offsets = j.offsets, join.ids = j.ids, join.weights = j.weights, join.id_dtype = c->from;
+    join.runs = 2, join.bags = 2 * (c->batch - c->batch / 3);
+    source = neo__ids_source_of(&j), join.id_dtype = c->from;
     join.max_ids = c->room, join.to_offsets = NULL, join.to_lengths = NULL;
     join.to_ids = t[10].data;
     if (!c->weighted) join.to_weights = NULL;
@@ -935,6 +968,7 @@ static void split_tensors(const ids_case *c) {
     add(NEO_I64, IDS_PARTS * c->batch + 1, 0);
     add(NEO_I32, IDS_PARTS * c->batch + 1, 0), add(c->to, IDS_MOST, 0), numbers(IDS_MOST, 0);
     add(c->from, IDS_MOST, 0), add(NEO_I32, 2 * c->batch + 1, 0);
+    add(NEO_I32, IDS_MOST, 0), add(NEO_I32, IDS_MOST + 5, 0);
 }
 static void row_ids(void) {
     static const ids_case cases[] = {
@@ -999,6 +1033,44 @@ static void row_unique(void) {
     CALL(unique, NULL);
     add(NEO_I64, 5, 0), add(NEO_I64, 4, 0), add(NEO_I32, 5, 0); /* nor so few */
     CALL(unique, NULL);
+}
+
+/* Bags that repeat: found, written out; pooled once each, and trained. */
+static neo_status repeats(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const neo_jagged_desc room = {3, 64, 256, NEO_I64, 1, 1, NEO_DEVICE};
+    neo_table_desc table;
+    neo_bags_desc d;
+    neo_jagged_buffer *buffer;
+    neo_bags *bags;
+    (void)arg;
+    memset(&table, 0, sizeof table), memset(&d, 0, sizeof d);
+    table.name = "t", table.rows = 9, table.dim = 4;
+    table.optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    static const int32_t all_of_it[] = {0, 0, 0};
+    d.tables = &table, d.table_count = 1, d.feature_table = all_of_it, d.feature_count = 3;
+    d.max_batch = 21, d.max_ids = 256, d.inverse = 1;
+    NEO__TRY(neo_jagged_create(ctx, &room, &buffer));
+    NEO__TRY(neo_bags_create(ctx, &d, &bags));
+    NEO__TRY(neo_jagged_set(buffer, 21, t[0].data, NEO_I64, t[1].data, NEO_I64,
+                            (const float *)t[2].data));
+    NEO__TRY(neo_jagged_dedup(buffer));
+    const neo_jagged *j = neo_jagged_view(buffer);
+    note_bytes("bags of features", 0, j->feature_bags, 4 * sizeof *j->feature_bags);
+    for (int step = 0; step < 2; step++) {
+        NEO__TRY(neo_bags_forward(bags, j, t[3]));
+        NEO__TRY(neo_bags_backward(bags, j, t[3], 0.05f));
+    }
+    neo_bags_destroy(bags), neo_jagged_destroy(buffer);
+    return NEO_OK;
+}
+static void row_repeats(void) {
+    neo_tensor lengths = integers(63, 2);
+    integers(256, 3);
+    neo_tensor weights = numbers(256, 0);
+    for (int64_t i = 0; i < 63; i++) ((int64_t *)lengths.data)[i] *= 1 + i / 21;
+    for (int64_t i = 0; i < 256; i++) ((float *)weights.data)[i] = 0.5f * (float)(i % 2);
+    numbers(21, 12);
+    CALL(repeats, NULL);
 }
 
 /* ---- ranks: sums of leaves, rows on narrow wires, pooled rows ---- */
@@ -1158,7 +1230,10 @@ static void row_ranks(void) {
     RECORD(X, rows, neo__rows_call, row_ranks)                                                     \
     RECORD(X, ids_split, neo__split_call, row_ids)                                                 \
     RECORD(X, ids_join, neo__join_call, row_ids)                                                   \
+    RECORD(X, ids_places, neo__places_call, row_ids)                                               \
     RECORD(X, ids_unique, neo__unique_call, row_unique)                                            \
+    RECORD(X, ids_fold, neo__fold_call, row_repeats)                                               \
+    RECORD(X, bags_spread, neo__bags_job, row_repeats)                                             \
     RECORD(X, gemm, neo__gemm_call, row_gemm)                                                      \
     RECORD(X, linear_grads, neo__linear_grads_call, row_linear)                                    \
     RECORD(X, activation, neo__activation_call, row_linear)                                        \

@@ -4,7 +4,7 @@
 
 static neo_jagged_buffer *buffer_make(neo_ctx *ctx, int features, int64_t bags, int64_t ids,
                                       neo_dtype dtype, int weighted) {
-    neo_jagged_desc d = {features, bags, ids, dtype, weighted, 0};
+    neo_jagged_desc d = {features, bags, ids, dtype, weighted, 0, NEO_HOST};
     neo_jagged_buffer *b = NULL;
     CHECK_OK(neo_jagged_create(ctx, &d, &b));
     return b;
@@ -317,9 +317,9 @@ static void test_reserve(void) {
     CHECK(v->offsets[3] == 5 && id_at(v, 4) == 5);
     neo_jagged_destroy(b);
     CHECK_INT(neo_ctx_memory(ctx).bytes, before);
-    neo_jagged_desc d = {1, -1, 3, NEO_I64, 0, 0};
+    neo_jagged_desc d = {1, -1, 3, NEO_I64, 0, 0, NEO_HOST};
     CHECK_ERR(neo_jagged_create(ctx, &d, &b), NEO_ERR_ARG, "max_bags -1");
-    neo_jagged_desc e = {1, 1, 3, NEO_BF16, 0, 0};
+    neo_jagged_desc e = {1, 1, 3, NEO_BF16, 0, 0, NEO_HOST};
     CHECK_ERR(neo_jagged_create(ctx, &e, &b), NEO_ERR_ARG, "bf16");
     neo_ctx_destroy(ctx);
 }

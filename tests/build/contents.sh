@@ -11,7 +11,7 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17522 0 1 15 ;;
+    neo.h) echo 18036 0 1 15 ;;
     neo_kernels.h) echo 5028 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 2527 0 0 0 ;;
@@ -19,9 +19,9 @@ budget() {
     neo_data.h) echo 8057 0 0 0 ;;
     neo_serve.h) echo 3084 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 7746 0 0 1 ;;
-    neo_fsdp.h) echo 7352 0 0 0 ;;
-    neo_cuda.cuh) echo 7371 0 0 32 ;;
+    neo_plan.h) echo 7760 0 0 1 ;;
+    neo_fsdp.h) echo 7422 0 0 0 ;;
+    neo_cuda.cuh) echo 7662 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.

@@ -42,6 +42,11 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     fi
 
     dlrm_agrees "$B/tests/emulated_dlrm" 67 20
+    # Bags that repeat: looked up once, by one rank and between several.
+    for ranks in 1 3; do
+        agree "$B/tests/emulated_dlrm" --synthetic 200 --batch 20 --dim 8 --bottom 13-24-8 \
+            --top 24-1 --rows 9 --repro-shards 4 --dedup --ranks $ranks
+    done
     # Rows below a cache on the device that has room for little more than a batch: they leave and
     # come again, from a file and from host memory.
     while read -r memory options; do

@@ -57,6 +57,10 @@ static void expect_quiet(const neo_device *device, neo_cuda_stats before, int ra
     const neo_cuda_stats now = neo_cuda_get_stats(device);
     int64_t dense = 0;
     (void)rank;
+    if (is_quiet > 3) { /* whose ids are on the device: backward */
+        EXPECT(now.waits == before.waits && now.fetched == before.fetched);
+        return;
+    }
     if (is_quiet > 2) { /* of a number for each id, forward, too: nothing comes, ids go */
         EXPECT(now.waits == before.waits && now.fetched == before.fetched);
         EXPECT(now.sent > before.sent);
@@ -76,6 +80,7 @@ static void expect_quiet(const neo_device *device, neo_cuda_stats before, int ra
 typedef struct Given {
     Mine m;
     neo_tensor offsets, ids, weights;
+    neo_jagged_buffer *folded; /* with each distinct bag once */
 } Given;
 static neo_status put(neo_ctx *ctx, const void *from, neo_dtype dtype, int64_t n, neo_tensor *to) {
     const int64_t count = n + 1; /* never none */
@@ -87,6 +92,16 @@ static neo_status give(neo_ctx *ctx, int s, int rank, Given *given) {
     Mine *m = &given->m;
     memset(given, 0, sizeof *given);
     mine_make(m, &the, s, rank, ranks);
+    if (the.bags.inverse) {
+        const int64_t all = m->n * the.set->features;
+        const neo_jagged_desc d = {the.set->features, all, m->offsets[all], NEO_I64, the.weighted,
+                                   1, NEO_HOST};
+        const neo_jagged *part = &m->j;
+        TRY(neo_jagged_create(ctx, &d, &given->folded));
+        TRY(neo_jagged_stack(given->folded, &part, 1));
+        TRY(neo_jagged_dedup(given->folded));
+        m->j = *neo_jagged_view(given->folded);
+    }
     if (!neo_ctx_device(ctx) || !the.plan.device_ids) return NEO_OK;
     const int64_t bags = m->n * the.set->features;
     if (s % 2) shift(m, the.set->features);
@@ -106,6 +121,7 @@ static void take_back(neo_ctx *ctx, Given *given) {
     neo_tensor_free(ctx, &given->offsets);
     neo_tensor_free(ctx, &given->ids);
     neo_tensor_free(ctx, &given->weights);
+    neo_jagged_destroy(given->folded);
     mine_free(&given->m);
 }
 static uint64_t hash_of(const float *x, int64_t n) {
@@ -145,7 +161,7 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank, cons
         if (graph && the.plan.device_ids) /* beside the step, whose last calls are not run yet */
             EXPECT(waits == (the.plan.device_ids == 1));
     }
-    if (neo_ctx_device(ctx) && is_quiet < 3) heard = neo_cuda_get_stats(neo_ctx_device(ctx));
+    if (neo_ctx_device(ctx) && is_quiet != 3) heard = neo_cuda_get_stats(neo_ctx_device(ctx));
     TRY(neo_shard_backward_begin(shard, dout.t));
     if (the.plan.pipeline && s + 1 < the.steps && !(rank % 2))
         TRY(neo_shard_prefetch(shard, &given[s + 1].m.j, the.size[s + 1]));
@@ -367,24 +383,26 @@ static void no_pooling(void) {
     static const Set rows = {"rows", 3, 4, 3, {64, 40, 9}, {48, 48, 48}, {0, 1, 2, 1}, 0},
                      wide = {"wide", 3, 4, 3, {64, 40, 9}, {70, 70, 70}, {0, 1, 2, 1}, 0};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
-    for (int i = 0; i < 2 + (int)NEO_WIRE_COUNT; i++) {
+    for (int i = 0; i < 6 + (int)NEO_WIRE_COUNT; i++) {
+        const int there = i >= 2 + (int)NEO_WIRE_COUNT; /* ids */
         ranks = 2 + i % 4;
         case_begin(NEO_BAG_ADAGRAD, NEO_POOL_NONE);
         case_tables(&the, i % 2 ? &wide : &rows, NEO_BAG_ADAGRAD, 0, NEO_POOL_NONE);
         the.steps = 3;
-        if (i > 1) the.plan.wire_forward = (neo_wire)(i - 2);
+        if (i > 1) the.plan.wire_forward = (neo_wire)((i - 2) % (int)NEO_WIRE_COUNT);
         if (i > 1) the.plan.wire_backward = (neo_wire)((i + 1) % (int)NEO_WIRE_COUNT);
         records = i == 4;
         spoils = i > 2;
         keeps = i == 5;
         the.plan.pipeline = i == 6;
         if (spoils) the.bags.bounds = i % 2 ? NEO_BOUNDS_DROP : NEO_BOUNDS_CLAMP;
-        is_quiet = records || keeps ? 0 : 3;
+        if (there) the.plan.device_ids = 1 + i % 2, the.plan.pipeline = i % 3 > 0;
+        is_quiet = records || keeps ? 0 : !there ? 3 : the.plan.pipeline ? 0 : 4;
         for (int t = 0; t < 3; t++)
             place(&the, t,
-                  t == 0   ? NEO_ROW_WISE
-                  : t == 1 ? NEO_TABLE_WISE
-                           : NEO_DATA_PARALLEL,
+                  t == 0            ? NEO_ROW_WISE
+                  : t == 1 || there ? NEO_TABLE_WISE
+                                    : NEO_DATA_PARALLEL,
                   ranks);
         the.plan.weight_grad = the.weighted = i % 3 == 1;
         check_case(ctx, "rows without pooling");
@@ -431,13 +449,37 @@ static void weight_grads(void) {
         spoils = i % 4 == 2;
         if (spoils) the.bags.bounds = NEO_BOUNDS_DROP;
         records = i % 4 == 3;
-        is_quiet = records ? 0 : 3;
+        if (i % 2 == 0 || the.plan.wire_backward) the.plan.device_ids = 1 + (i % 6 == 4);
+        is_quiet = records ? 0 : !the.plan.device_ids ? 3 : the.plan.pipeline ? 0 : 4;
         for (int t = 0; t < SMALL.tables; t++)
             if (t != 3) place(&the, t, p, ranks);
             else place(&the, t, NEO_DATA_PARALLEL, ranks);
         check_case(ctx, "gradients of weights");
         is_quiet = spoils = records = 0;
     }
+    neo_ctx_destroy(ctx);
+}
+/* Bags that repeat: looked up once on the device of each of their rows. */
+static void repeats(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    for (int i = 0; i < 6; i++) {
+        ranks = i == 5 ? 1 : 2 + i % 3;
+        case_begin(KINDS, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        the.bags.inverse = 1;
+        the.weighted = i % 3 == 1;
+        the.plan.pipeline = i / 2 % 2;
+        keeps = i == 3;
+        records = i == 4;
+        for (int t = 0; t < SMALL.tables; t++)
+            place(&the, t,
+                  t == 1   ? NEO_DATA_PARALLEL
+                  : t == 2 ? NEO_COLUMN_WISE
+                           : NEO_ROW_WISE,
+                  ranks);
+        check_case(ctx, "bags that repeat");
+        records = 0;
+    }
+    the.bags.inverse = 0;
     neo_ctx_destroy(ctx);
 }
 #if defined(EMULATED)
@@ -590,8 +632,9 @@ static neo_status refused_ids(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void bad_device_ids(void) {
-    static const char *const with[] = {"device_ids with weight_grad", "device_ids with an inverse",
-                                       "NEO_SYNC_MERGED on a device"};
+    static const char *const with[] = {
+        "device_ids with weight_grad, NEO_POOL_MEAN and gradients in f32",
+        "device_ids with an inverse", "NEO_SYNC_MERGED on a device"};
     neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
                        .ranks = 2,
                        .timeout_ms = TEST_PATIENCE_MS,
@@ -607,6 +650,7 @@ static void bad_device_ids(void) {
     CHECK_OK(neo_comm_spawn(ranks, &d, bad_ids, NULL, NULL));
     for (int i = 0; i < 3; i++) {
         the.plan.weight_grad = i == 0;
+        the.tables[0].pooling = i ? NEO_POOL_SUM : NEO_POOL_MEAN;
         the.bags.inverse = i == 1;
         the.plan.device_ids = i < 2;
         if (i == 2) { /* two replicas of a rank each */
@@ -1153,6 +1197,7 @@ int main(void) {
     RUN(no_pooling);
     RUN(mixtures);
     RUN(weight_grads);
+    RUN(repeats);
 #if defined(NEO_COMM_NCCL)
     RUN(nccl_sums);
 #endif

@@ -103,7 +103,8 @@ done >"$W/out"
 if awk 'NR == 1 { all = $1 } END { exit !(NR == 2 && $1 < all) }' "$W/out"; then pass; else
     fail "--distinct: $(cat "$W/out" "$W/err" | tr '\n' ' ')"; fi
 refused "--distinct alone" '--distinct is of --dedup' $model --distinct 0.5
-refused "--dedup on a GPU" '--dedup is for --device cpu' $model --dedup --device cuda
+refused "--dedup below a GPU" '--dedup with --tier is for --device cpu' $model --dedup --tier - \
+    --device cuda
 # Rows of empty bags stay; hot rows are tables of their own: another model, of the same bits on any
 # ranks by any plan, which sends fewer bytes.
 while read -r more; do
