@@ -3108,6 +3108,8 @@ typedef struct neo__tile {
     int64_t a_row, a_k;
     const float *b;
     int64_t b_k;
+    float *keep;         /* NULL, or where b is packed on the way: a single panel of 2 lanes, of
+                            as many rows as the kernels have, or two less */
     int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols; of fewer than dot_rows at the
                               end, those that lie before them are read, too */
     int64_t rows, panels, b_panel; /* so many panels (0: one), b_panel floats apart in b */
@@ -3124,11 +3126,12 @@ typedef struct neo__tile {
     const uint16_t *at, *ends; /* listed: of row r the places at[r * at_row + ..], up to
                                   ends[r * ends_row], with init from the end before it on */
     int64_t at_row, ends_row;
-    /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
-       lines `fetch_row` behind the first of them, two where panels are that wide; dots: b of as
-       many columns, some columns further on; rows8: b, 32 k ahead. NULL: nothing. */
+    /* Operands and results of the next tiles, fetched ahead: a line per k, `fetch_step` apart,
+       after every `fetch_count` k `fetch_row` behind the first of them; where panels are that wide
+       also the line behind it; dots: b of as many columns, some columns further on; rows8: b, 32 k
+       ahead. NULL: nothing. */
     const float *fetch;
-    int64_t fetch_step, fetch_row;
+    int64_t fetch_step, fetch_row, fetch_count;
 } neo__tile;
 typedef void (*neo__tile_fn)(const neo__tile *t);
 
@@ -6673,7 +6676,8 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    runs along the panels row by row: a group of them (which stays in the second-level cache) over
    the block, then the next. Where C has few rows, B is read once and its reading counts: then
    panels are packed in small groups, and the tiles of a group fetch what the next group is packed
-   of. Tiles of a large C are fetched ahead, too.
+   of. Panels that lie k-major are packed by the tiles that read them first. A row of tiles fetches
+   C of the next one, too, if C is large; all of that line by line, as slowly as it can.
 
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers. Subtree sums that wait stand in the worker's scratch: those
@@ -6981,6 +6985,12 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     if (few) /* nobody fetches a task's first group */
         gemm->group_panels =
             NEO__MIN(gemm->group_panels, (cols + NEO__GEMM_GROUPS - 1) / NEO__GEMM_GROUPS);
+    if (NEO__TRAINS) { /* alike: the last of them fetch what comes next, too */
+        const int64_t groups = (cols + gemm->group_panels - 1) / gemm->group_panels;
+        const int64_t blocks = (rows + gemm->block_tiles - 1) / gemm->block_tiles;
+        gemm->group_panels = (cols + groups - 1) / groups;
+        gemm->block_tiles = (rows + blocks - 1) / blocks;
+    }
     const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
     if (thin) gemm->pack_a = gemm->pack_b = 0;
     else if (gemm->by_rows || no_room) gemm->pack_a = 0;
@@ -7137,8 +7147,17 @@ static void neo__gemm_finish_rows(const neo__gemm *gemm, int64_t m0, int64_t m1,
 NEO__INLINE const float *neo__gemm_b_at(const neo__gemm_call *c, int64_t k, int64_t n) {
     return c->b + k * c->b_k + n * c->b_col;
 }
-/* The panels of B. */
-static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_box *box) {
+/* Whether whole panels of B are packed by the tiles that read them first, which takes them no
+   longer: of as many rows as a kernel needs for it. */
+static int neo__gemm_keeps_b(const neo__gemm *g, const neo__gemm_box *box) {
+    const int64_t rows = neo__gemm_tile_begin(g, box->t0 + 1) - neo__gemm_tile_begin(g, box->t0);
+    return NEO__TRAINS && g->pack_b && g->call.b_col == 1 && !g->swapped && rows % 2 == 0 &&
+           rows >= g->ctx->gemm->rows - 2 && g->width == 2 * g->ctx->gemm->lanes &&
+           box->k1 - box->k0 >= NEO__GEMM_BRIEF;
+}
+/* The panels of B; whole: those, too, of which nothing is missing. */
+static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_box *box,
+                             int whole) {
     const neo__gemm_call *c = &gemm->call;
     const neo__gemm_kernels *kern = gemm->ctx->gemm;
     const int64_t count = box->k1 - box->k0;
@@ -7147,6 +7166,7 @@ static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_b
         const int64_t width = p == gemm->grid.panels - 1 ? gemm->last_width : gemm->width;
         const float *from = neo__gemm_b_at(c, box->k0, n0);
         if (c->panels || (!gemm->pack_b && cols == width)) continue;
+        if (!whole && cols == gemm->width) continue;
         if (c->b_col == 1) kern->pack(to, width, from, c->b_k, count, cols);
         else kern->pack_transposed(to, width, from, c->b_col, count, cols);
     }
@@ -7171,11 +7191,10 @@ static void neo__gemm_pack_a(const neo__gemm *gemm, float *to, const neo__gemm_b
     }
 }
 
-/* Lines of memory that tiles fetch ahead while they multiply, `step` and `row` apart as in
-   neo__tile; so many tiles do, each `advance` behind the one before. */
+/* Rows of memory, `row` floats apart, of `lines` lines each, which tiles fetch ahead. */
 typedef struct neo__gemm_fetch {
     const float *at;
-    int64_t step, row, advance, tiles;
+    int64_t row, lines, rows;
 } neo__gemm_fetch;
 typedef struct neo__gemm_scratch {
     float *b, *a, *sums;
@@ -7183,22 +7202,22 @@ typedef struct neo__gemm_scratch {
     int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
     int pieces, fetches_b;
-    neo__gemm_fetch y, next_b, next_a; /* one after the other */
+    int keeps_b; /* the first row of tiles packs whole panels of B */
+    const neo__gemm_box *task; /* of the segment */
+    neo__gemm_fetch y, next_c, next_b, next_a; /* one after the other */
     int has_a, has_b; /* they are packed, by a task before */
 } neo__gemm_scratch;
 
-/* `count` columns of B, or rows of A, `apart` floats apart, from `at` on, by tiles of `depth`
-   steps: a tile fetches a line of every k, or, where lines go along k, the columns it has steps
-   for. */
-static neo__gemm_fetch neo__gemm_fetch_part(const float *at, int64_t apart, int64_t k_step,
-                                            int64_t count, int64_t depth) {
-    const int64_t strip = apart == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
+/* [rows][floats] from `at` on; rows that follow one another are cut anew. */
+static neo__gemm_fetch neo__gemm_fetch_part(const float *at, int64_t row, int64_t rows,
+                                            int64_t floats) {
     NEO__ZERO(neo__gemm_fetch, fetch);
-    fetch.at = at;
-    fetch.step = apart == 1 ? k_step : 16;
-    fetch.row = apart == 1 ? 32 * k_step : apart;
-    fetch.advance = strip * apart;
-    fetch.tiles = (count + strip - 1) / strip;
+    const int apart = row % 16 != 0 || (uintptr_t)at % 64 != 0; /* rows begin inside of lines */
+    fetch.at = at, fetch.row = row, fetch.rows = rows;
+    fetch.lines = (floats + 15) / 16 + apart;
+    if (row != floats) return fetch;
+    fetch.row = 16 * 32, fetch.lines = 32;
+    fetch.rows = (rows * floats + 16 * 32 - 1) / (16 * 32);
     return fetch;
 }
 /* The group of B's panels [p0, end) from k0 on, which is packed next. */
@@ -7206,41 +7225,55 @@ static neo__gemm_fetch neo__gemm_fetch_b(const neo__gemm *gemm, int64_t p0, int6
                                          int64_t k0, int64_t depth) {
     const neo__gemm_call *c = &gemm->call;
     const int64_t p1 = NEO__MIN(p0 + gemm->group_panels, end), n0 = p0 * gemm->width;
-    return neo__gemm_fetch_part(neo__gemm_b_at(c, k0, n0), c->b_col, c->b_k,
-                                NEO__MIN(p1 * gemm->width, c->n) - n0, depth);
+    const int64_t cols = NEO__MIN(p1 * gemm->width, c->n) - n0;
+    const float *at = neo__gemm_b_at(c, k0, n0);
+    return c->b_col == 1 ? neo__gemm_fetch_part(at, c->b_k, depth, cols)
+                         : neo__gemm_fetch_part(at, c->b_col, cols, depth);
 }
 /* The rows of A in the rows of tiles [t0, t1), from k0 on, which are packed, or read, next. */
 static neo__gemm_fetch neo__gemm_fetch_a(const neo__gemm *gemm, int64_t t0, int64_t t1, int64_t k0,
                                          int64_t depth) {
     const neo__gemm_call *c = &gemm->call;
-    const int64_t m0 = neo__gemm_tile_begin(gemm, t0);
-    return neo__gemm_fetch_part(c->a + m0 * c->a_row + k0 * c->a_k, c->a_row, c->a_k,
-                                neo__gemm_tile_begin(gemm, t1) - m0, depth);
+    const int64_t m0 = neo__gemm_tile_begin(gemm, t0), rows = neo__gemm_tile_begin(gemm, t1) - m0;
+    const float *at = c->a + m0 * c->a_row + k0 * c->a_k;
+    return c->a_row == 1 ? neo__gemm_fetch_part(at, c->a_k, depth, rows)
+                         : neo__gemm_fetch_part(at, c->a_row, rows, depth);
 }
-/* y, whose activation's derivative the rows from m0 on are multiplied with in the end: a tile
-   fetches as many of its lines as it has steps for, in 32 rows. */
-static void neo__gemm_fetch_y(const neo__gemm *g, neo__gemm_fetch *f, int64_t m0,
-                              const neo__gemm_box *box) {
-    const neo__gemm_finish *y = &g->call.finish;
-    const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, g->call.n);
-    f->at = y->y + m0 * y->y_row + n0;
-    f->step = y->y_row, f->row = 16;
-    f->advance = NEO__MAX(16, (box->k1 - box->k0) / 32 * 16);
-    f->tiles = (n1 - n0 + f->advance - 1) / f->advance;
+/* y, whose activation's derivative a row of tiles is multiplied with in the end. */
+static neo__gemm_fetch neo__gemm_fetch_y(const neo__gemm *gemm, int64_t tile,
+                                         const neo__gemm_box *box) {
+    const neo__gemm_finish *y = &gemm->call.finish;
+    const int64_t m0 = neo__gemm_tile_begin(gemm, tile), n0 = box->p0 * gemm->width;
+    return neo__gemm_fetch_part(y->y + m0 * y->y_row + n0, y->y_row,
+                                neo__gemm_tile_begin(gemm, tile + 1) - m0,
+                                NEO__MIN(box->p1 * gemm->width, gemm->call.n) - n0);
+}
+/* C of the row of tiles that comes after `tile`: in the part, in the next group of panels, or in
+   the next block or segment of the task. */
+static neo__gemm_fetch neo__gemm_fetch_c(const neo__gemm *gemm, const neo__gemm_box *task,
+                                         const neo__gemm_box *part, int64_t tile) {
+    int64_t t = tile + 1, p0 = part->p0, p1 = part->p1;
+    if (t == part->t1) {
+        if (p1 < task->p1) t = part->t0, p0 = p1;
+        else p0 = task->p0, t = t < task->t1 ? t : task->t0;
+        p1 = NEO__MIN(p0 + gemm->group_panels, task->p1);
+    }
+    const int64_t m0 = neo__gemm_tile_begin(gemm, t), n0 = p0 * gemm->width;
+    return neo__gemm_fetch_part(neo__gemm_at(gemm, m0, n0), gemm->call.c_row,
+                                neo__gemm_tile_begin(gemm, t + 1) - m0,
+                                NEO__MIN(p1 * gemm->width, gemm->call.n) - n0);
 }
 
-/* The tile of C that comes after p on its row, or, behind the last panel, first on the next row:
-   sums go on from there, and its lines lie a row of C apart. */
-static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p,
-                                 const neo__gemm_box *box) {
-    const neo__gemm_call *c = &g->call;
-    int64_t m = p->m0, n = p->n0 + p->cols;
-    if (n >= NEO__MIN(box->p1 * g->width, c->n)) m += p->rows, n = box->p0 * g->width;
-    const int64_t end = NEO__MIN(m + p->rows, c->m), last = NEO__MIN(n + g->width, c->n) - 1;
-    for (; m < end; m++) {
-        for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
-        __builtin_prefetch(neo__gemm_at(g, m, last), 1);
-    }
+/* In how many k a row of tiles of so many fetches a line: more lines than need be at a time wait
+   for one another, and what is multiplied for them. */
+static int64_t neo__gemm_fetch_pace(const neo__gemm *gemm, const neo__gemm_scratch *scratch,
+                                    const neo__gemm_box *part, int64_t tile, int64_t steps) {
+    const neo__gemm_fetch *y = &scratch->y, *c = &scratch->next_c;
+    const neo__gemm_fetch *b = &scratch->next_b, *a = &scratch->next_a;
+    const int64_t later = part->t1 - tile; /* those, too, fetch of what is packed next */
+    const int64_t lines = y->rows * y->lines + c->rows * c->lines + b->rows * b->lines / later +
+                          a->rows * a->lines / (gemm->pack_a ? later : 1);
+    return 4 * lines <= steps ? 4 : 2 * lines <= steps || gemm->pack_a ? 2 : 1;
 }
 
 /* The part of B at place: as it is, or packed. */
@@ -7260,9 +7293,18 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->b = call->panels + place->n0 * (call->k + 1) + box->k0 * tile->b_k;
         tile->b_panel = tile->b_k * (call->k + 1);
     } else if (gemm->pack_b || place->cols < place->width) {
-        tile->b = scratch->group + (place->n0 - box->p0 * gemm->width) * tile->k;
+        float *packed = scratch->group + (place->n0 - box->p0 * gemm->width) * tile->k;
+        tile->b = packed;
         tile->b_k = tile->panels > 1 ? gemm->width : place->width;
         tile->b_panel = gemm->width * tile->k;
+        tile->keep = NULL;
+        if (!NEO__TRAINS || !scratch->keeps_b || place->cols < gemm->width) return;
+        tile->keep = packed;
+        tile->b = neo__gemm_b_at(call, box->k0, place->n0), tile->b_k = call->b_k;
+        if (box->k0 > 0 || box->p0 > scratch->task->p0) return;
+        tile->fetch = tile->b + 24 * tile->b_k; /* nobody has */
+        tile->fetch_step = tile->b_k, tile->fetch_row = 32 * tile->b_k;
+        tile->fetch_count = 32;
     } else {
         tile->b = call->b + box->k0 * call->b_k + place->n0;
         tile->b_k = call->b_k;
@@ -7273,6 +7315,7 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         const int next = NEO__TREE(gemm) && box->k1 < call->k;
         tile->fetch = tile->b + (next ? tile->k : 24) * tile->b_k;
         tile->fetch_step = tile->b_k, tile->fetch_row = 32 * tile->b_k;
+        tile->fetch_count = 32;
     }
 }
 /* A row of tiles along the panels of a segment. */
@@ -7300,10 +7343,15 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
                         (!place.first || call->m * call->n >= NEO__GEMM_FETCH_FLOATS);
     if (NEO__TRAINS && place.final && !scratch->fetches_b && call->finish.backward &&
         call->finish.y && !gemm->swapped)
-        neo__gemm_fetch_y(gemm, &scratch->y, place.m0, box);
-    if (!gemm->pack_a && !gemm->swapped && tile + 1 < box->t1 &&
+        scratch->y = neo__gemm_fetch_y(gemm, tile, box);
+    scratch->next_c.rows = 0;
+    if (NEO__TRAINS && fetch_c)
+        scratch->next_c = neo__gemm_fetch_c(gemm, scratch->task, box, tile);
+    if (NEO__TRAINS && !gemm->pack_a && !gemm->swapped && tile + 1 < box->t1 &&
         call->m * call->k >= NEO__GEMM_FAR_FLOATS)
         scratch->next_a = neo__gemm_fetch_a(gemm, tile + 1, tile + 2, box->k0, depth);
+    const int64_t pace =
+        NEO__TRAINS ? neo__gemm_fetch_pace(gemm, scratch, box, tile, panels * depth) : 1;
     for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
         t.panels =
             together ? NEO__MAX(1, NEO__MIN(box->p1, call->n / gemm->width) - panel) : 1;
@@ -7311,15 +7359,18 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
         place.cols = NEO__MIN(t.panels * gemm->width, call->n - place.n0);
         place.width = panel == gemm->grid.panels - 1 ? gemm->last_width : t.panels * gemm->width;
         t.a = a, t.k = depth, t.fetch = NULL;
-        neo__gemm_fetch *fetch = scratch->y.tiles > 0        ? &scratch->y
-                                 : scratch->next_b.tiles > 0 ? &scratch->next_b
-                                                             : &scratch->next_a;
-        if (gemm->width < 8 * gemm->ctx->gemm->lanes && fetch->tiles-- > 0) {
-            t.fetch = fetch->at, t.fetch_step = fetch->step, t.fetch_row = fetch->row;
-            fetch->at += fetch->advance;
+        neo__gemm_fetch *fetch = !NEO__TRAINS               ? &scratch->next_b
+                                 : scratch->y.rows > 0      ? &scratch->y
+                                 : scratch->next_c.rows > 0 ? &scratch->next_c
+                                 : scratch->next_b.rows > 0 ? &scratch->next_b
+                                                            : &scratch->next_a;
+        if (gemm->width < 8 * gemm->ctx->gemm->lanes && fetch->rows > 0) {
+            const int64_t rows = NEO__MAX(1, depth / (pace * fetch->lines));
+            t.fetch = fetch->at, t.fetch_row = fetch->row, t.fetch_count = pace * fetch->lines;
+            t.fetch_step = 16 / pace;
+            fetch->at += rows * fetch->row, fetch->rows -= rows;
         }
         neo__gemm_tile_b(gemm, scratch, &place, box, &t);
-        if (fetch_c) neo__gemm_fetch_next(gemm, &place, box);
         if (NEO__TREE(gemm))
             neo__gemm_tree_tile(gemm, &t, &place, scratch->piece, scratch->pieces, kept,
                                 scratch->sums);
@@ -7339,6 +7390,7 @@ static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
                               const neo__gemm_box *box) {
     const int64_t depth = box->k1 - box->k0;
     neo__gemm_box part = *box; /* a block and a group */
+    scratch->task = box;
     for (; part.t0 < box->t1; part.t0 = part.t1) {
         part.t1 = NEO__MIN(part.t0 + gemm->block_tiles, box->t1);
         if (gemm->pack_a && !scratch->has_a) neo__gemm_pack_a(gemm, scratch->a, &part);
@@ -7347,21 +7399,27 @@ static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
             scratch->group = scratch->b;
             if (!gemm->one_place) scratch->group += (part.p0 - box->p0) * gemm->width * depth;
             const int packs = part.t0 == box->t0, behind = part.p1 < box->p1;
-            if (packs && !scratch->has_b) neo__gemm_pack_b(gemm, scratch->group, &part);
+            const int keeps = packs && !scratch->has_b && neo__gemm_keeps_b(gemm, &part);
+            if (packs && !scratch->has_b) neo__gemm_pack_b(gemm, scratch->group, &part, !keeps);
             const int next = part.t1 == box->t1 && box->k1 < gemm->call.k;
             scratch->fetches_b = gemm->pack_b && (behind ? packs : next);
-            scratch->y.tiles = scratch->next_b.tiles = scratch->next_a.tiles = 0;
+            scratch->y.rows = scratch->next_b.rows = scratch->next_a.rows = 0;
             if (scratch->fetches_b)
                 scratch->next_b =
                     neo__gemm_fetch_b(gemm, behind ? part.p1 : box->p0, box->p1,
                                       behind ? box->k0 : box->k1, depth);
-            if (gemm->pack_a && !scratch->has_a && !behind && (part.t1 < box->t1 || next)) {
+            const int last = packs ? !behind : part.p0 == box->p0; /* or nothing else to fetch */
+            if (NEO__TRAINS && gemm->pack_a && !scratch->has_a && last &&
+                (part.t1 < box->t1 || next)) {
                 const int64_t t0 = next ? box->t0 : part.t1;
                 scratch->next_a =
                     neo__gemm_fetch_a(gemm, t0, NEO__MIN(t0 + gemm->block_tiles, box->t1),
                                       next ? box->k1 : box->k0, depth);
             }
-            for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(gemm, scratch, &part, t);
+            for (int64_t t = part.t0; t < part.t1; t++) {
+                scratch->keeps_b = keeps && t == part.t0;
+                neo__gemm_tile_row(gemm, scratch, &part, t);
+            }
         }
     }
 }

@@ -1711,14 +1711,16 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__TILE_STEP(g)                                                                          \
     if (rows > 3 * g) a##g += a_k;
 
-#define NEO__TILE_ADD                                                                              \
+/* Packed operands: every other k fetches. */
+#define NEO__TILE_ADD(i)                                                                           \
     {                                                                                              \
         NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;                     \
-        if (fetches) NEO__FETCH(line);                                                             \
-        if (fetches && vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);                            \
+        if (fetches && (!packed || i % 2 == 0)) NEO__FETCH(line);                                  \
+        if (fetches && !packed && vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);               \
         line += fetch_step;                                                                        \
         NEO__ROW_LIST(NEO__TILE_FMA)                                                               \
         NEO__GROUP_LIST(NEO__TILE_STEP)                                                            \
+        if (keeps) NEO__STORE(keep, b0), NEO__STORE(keep + NEO__W, b1), keep += 2 * NEO__W;        \
         b += b_k;                                                                                  \
         (void)b1;                                                                                  \
     }
@@ -1726,19 +1728,21 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 /* A panel; rows, vecs and packed are constants where this is inlined: the conditions on them
    vanish. packed: so are a and b, and their addresses take no additions. Leaves follow one another
    here, for a call of each costs as much as a quarter of 16 samples. Without `fetches` the lines
-   that tiles fetch ahead are left out; else, if there are none, they are of b, which is near. */
+   that tiles fetch ahead are left out; else, if there are none, they are of b, which is near.
+   keeps: b is packed while it is multiplied. */
 NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, int64_t j,
                                             const int rows, const int vecs, const int packed,
-                                            const int fetches) {
+                                            const int fetches, const int keeps) {
     const int64_t a_row = packed ? 1 : t->a_row, a_k = packed ? rows : t->a_k;
     const int64_t b_k = packed ? vecs * NEO__W : t->b_k;
     const int64_t init_row = t->init_row, fetch_step = t->fetch_step;
     const NEO__VF zero = NEO__SET(0.0f);
+    float *keep = keeps ? t->keep : NULL;
     NEO__GROUP_LIST(NEO__TILE_GROUP)
     const neo__gemm_piece *piece = NEO__TRAINS ? t->piece : NULL;
     const neo__gemm_piece *end = piece ? piece + t->pieces - 1 : NULL;
     const float *fetch = t->fetch ? t->fetch : b, *line = fetch;
-    int64_t lines = t->fetch ? 32 : t->k;
+    int64_t lines = t->fetch ? t->fetch_count : t->k;
     for (;; piece++) {
         const float *init = t->init;
         float *c = t->c + j;
@@ -1753,9 +1757,10 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
         while (left > 0) {
             int64_t k = NEO__TRAINS ? NEO__MIN(left, lines) : left;
             left -= k, lines -= k;
-            for (; packed && k >= 4; k -= 4) NEO__EACH(i, 4) NEO__TILE_ADD
-            for (; k > 0; k--) NEO__TILE_ADD
-            if (NEO__TRAINS && lines == 0) lines = 32, fetch += t->fetch_row, line = fetch;
+            for (; packed && k >= 4; k -= 4) NEO__EACH(i, 4) NEO__TILE_ADD(i)
+            for (; k > 0; k--) NEO__TILE_ADD(0)
+            if (NEO__TRAINS && lines == 0)
+                lines = t->fetch_count, fetch += t->fetch_row, line = fetch;
         }
 #if NEO__TRAINS
         for (int32_t i = 0; piece && i < piece->merges; i++) {
@@ -1778,15 +1783,16 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
                                       const int packed, const int fetches) {
     int64_t panel = 0;
     do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs,
-                           packed, fetches);
+                           packed, fetches, 0);
     while (++panel < t->panels);
 }
 #define NEO__TILE_DEFINE(rows)                                                                     \
     NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1, 0, 1); }\
     NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) {                                   \
-        const int packed = NEO__TRAINS && rows == NEO__ROWS && t->a_row == 1 && t->a_k == rows &&  \
-                           t->b_k == 2 * NEO__W;                                                   \
-        if (packed && !t->fetch) NEO__FN(tile)(t, rows, 2, 1, 0);                                  \
+        const int large = NEO__TRAINS && rows >= NEO__ROWS - 2 && rows % 2 == 0;                   \
+        const int packed = large && t->a_row == 1 && t->a_k == rows && t->b_k == 2 * NEO__W;       \
+        if (large && t->keep) NEO__FN(tile_panel)(t, t->b, 0, rows, 2, 0, 1, 1);                   \
+        else if (packed && !t->fetch) NEO__FN(tile)(t, rows, 2, 1, 0);                             \
         else if (packed) NEO__FN(tile)(t, rows, 2, 1, 1);                                          \
         else NEO__FN(tile)(t, rows, 2, 0, 1);                                                      \
     }
@@ -2247,6 +2253,7 @@ NEO__KERNEL_INLINE void NEO__FN(interact_fetch)(const neo__interact_call *job, i
                   : past < floats && job->de   ? job->de + (sample + 1) * job->de_row + past
                                                : NULL;
     tile->fetch_step = 16, tile->fetch_row = 16 * 32;
+    tile->fetch_count = 32;
     *at += 16 * tile->k;
 }
 
