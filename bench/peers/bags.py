@@ -1,7 +1,9 @@
 """Embedding bags: 32 tables, 512 samples, 20 ids per bag, rows of f32 and f16. Forward, and
 backward with the optimizer's step, against FBGEMM's table-batched embeddings on the CPU (`TBE`, for
 training; `nbit TBE`, for inference) and torch.nn.EmbeddingBag (one module per table; backward with
-sparse gradients and torch.optim.Adagrad).
+sparse gradients and torch.optim.Adagrad). And forward of neo over 8 buckets of rows, as it is on
+any number of ranks up to 8, beside neo over one and the same peers: rows of f32, uniform ids, 1 to
+100 in a bag.
 
 The rows of neo are in memory that neo allocates (and asks huge pages for), those of all peers in
 one that PyTorch allocates; where there is too little for both, all share the latter, and the name
@@ -37,15 +39,17 @@ except Exception as error:  # it is a binary that may not fit this torch
 neo = Neo()
 ctx = neo.ctx(args.threads)
 forward_report, backward_report = Report(args, "bags forward"), Report(args, "bags backward")
+bucket_report = Report(args, "bags buckets")
 TABLES, SAMPLES, LENGTH, BATCHES, LR = 32, 512, 20, 4, 0.01
+LENGTHS = 1, 2, 5, 20, 100  # with buckets
 IDS = TABLES * SAMPLES * LENGTH
 
 
-def draw(random, rows, zipf):
+def draw(random, rows, zipf, count):
     if not zipf:
-        return random.integers(0, rows, IDS)
+        return random.integers(0, rows, count)
     cdf = numpy.cumsum(numpy.arange(1, rows + 1) ** -1.15)
-    at = numpy.searchsorted(cdf, random.random(IDS) * cdf[-1])
+    at = numpy.searchsorted(cdf, random.random(count) * cdf[-1])
     return at * 7919 % rows  # the popular ones spread over the table
 
 
@@ -90,25 +94,29 @@ class Case:
                 self.weights.numel(), self.weights.dtype))
         fill(self.weights)
         self.tables = [w.view(rows, dim) for w in self.weights.split(rows * dim)]
-        self.offsets = torch.arange(0, IDS + 1, LENGTH)
         self.out = torch.zeros(SAMPLES, TABLES * dim)
         self.dout = torch.rand(SAMPLES, TABLES * dim) - 0.5
         self.room = available_bytes() > size + rest  # for the rows once more
         if self.room:
-            self.bags = neo.bags(ctx, TABLES, rows, dim, dtype, 0, SAMPLES, IDS, None)
+            self.bags = neo.bags(ctx, TABLES, rows, dim, dtype, 0, 1, SAMPLES, IDS, None)
             data = [neo.bags_data(self.bags, t, 0) for t in range(TABLES)]
             self.neo_tables = [view(address, torch_dtype, rows, dim) for address in data]
         else:
             self.shared = " shared"
-            self.bags, self.neo_tables = self.bags_on_tables(0), self.tables
+            self.bags, self.neo_tables = self.bags_on(self.tables), self.tables
             print("# %s: memory is short, %.1f GB available: neo and its peers share the rows" % (
                 self.shape, available_bytes() / 1e9))
 
+    def draw_ids(self, zipf, length=LENGTH):
+        random, count = numpy.random.default_rng(1), TABLES * SAMPLES * length
+        self.length = length
+        self.offsets = torch.arange(0, count + 1, length)
+        self.ids = [torch.from_numpy(draw(random, self.rows, zipf, count)) for _ in range(BATCHES)]
+
     def draw(self, zipf):
         """Other ids; the same rows for all, empty states."""
-        random = numpy.random.default_rng(1)
         self.name = ("zipf " if zipf else "uniform ") + self.shape + self.shared
-        self.ids = [torch.from_numpy(draw(random, self.rows, zipf)) for _ in range(BATCHES)]
+        self.draw_ids(zipf)
         for t in range(TABLES):
             if self.neo_tables is not self.tables:
                 self.neo_tables[t].copy_(self.tables[t])
@@ -117,14 +125,14 @@ class Case:
         if self.tbe:
             self.tbe.momentum1_host.data.zero_()
 
-    def bags_on_tables(self, optim):
-        """neo's bags over the peers' rows."""
-        addresses = (ctypes.c_void_p * TABLES)(*[t.data_ptr() for t in self.tables])
-        return neo.bags(ctx, TABLES, self.rows, self.dim, self.dtype, optim, SAMPLES, IDS,
+    def bags_on(self, tables, optim=0, buckets=1, ids=IDS):
+        """neo's bags over rows that are there."""
+        addresses = (ctypes.c_void_p * TABLES)(*[t.data_ptr() for t in tables])
+        return neo.bags(ctx, TABLES, self.rows, self.dim, self.dtype, optim, buckets, SAMPLES, ids,
                         addresses)
 
-    def neo_forward(self, i):
-        neo.bags_forward(self.bags, TABLES, SAMPLES, self.offsets.data_ptr(),
+    def neo_forward(self, i, bags=None):
+        neo.bags_forward(bags or self.bags, TABLES, SAMPLES, self.offsets.data_ptr(),
                          self.ids[i % BATCHES].data_ptr(), self.out.data_ptr())
 
     def neo_backward(self, i, bags=None):
@@ -164,7 +172,7 @@ class Case:
                                          _weight=t.detach()) for t in self.tables]
         per_table = [[ids.view(TABLES, -1)[t].contiguous() for t in range(TABLES)]
                      for ids in self.ids]
-        offsets = torch.arange(0, SAMPLES * LENGTH, LENGTH)
+        offsets = torch.arange(0, SAMPLES * self.length, self.length)
         return modules, lambda i: [m(x, offsets) for m, x in zip(modules, per_table[i % BATCHES])]
 
     def make_tbe(self):
@@ -231,6 +239,38 @@ class Case:
         if fbgemm:
             forward_report.skip(self.name, "TBE", fbgemm, 1.0)
 
+    def buckets(self, length):
+        """8 buckets of rows, `length` uniform ids in a bag."""
+        self.draw_ids(0, length)
+        name = "%s, %d ids per bag" % (self.shape + self.shared, length)
+        ids = TABLES * SAMPLES * length
+        eight, one = (self.bags_on(self.neo_tables, buckets=n, ids=ids) for n in (8, 1))
+        _, lookup = self.torch_bags()
+        subjects = {"neo": lambda i: self.neo_forward(i, eight)}
+        subjects["neo, 1 bucket"] = lambda i: self.neo_forward(i, one)
+        if not fbgemm:
+            subjects["TBE"] = lambda i: self.tbe(self.ids[i % BATCHES], self.offsets)
+        subjects["EmbeddingBag"] = lookup
+        with torch.no_grad():
+            for i in range(BATCHES):
+                self.neo_forward(i, eight)
+                ours = self.out.clone()
+                for peer in list(subjects)[1:]:
+                    got = subjects[peer](i)
+                    got = self.out if got is None else got
+                    got = torch.cat(got, 1) if peer == "EmbeddingBag" else got
+                    same("buckets of %s by %s" % (name, peer), ours, got, 1e-5)
+            turns = Turns(args, subjects, turns=9, calls=BATCHES).run()
+        moved = ids * (4.0 * self.dim + 8) + 4.0 * self.out.numel()
+        least = 1 / 1.25 if self.dim == 16 else 1 / 1.1
+        for peer in list(subjects)[1:]:
+            target = least if "neo" in peer else 1.0 if peer == "TBE" else None
+            bucket_report.turns(name, turns, peer, target, work=moved, unit="GB/s")
+        if fbgemm:
+            bucket_report.skip(name, "TBE", fbgemm, 1.0)
+        neo.bags_free(eight)
+        neo.bags_free(one)
+
     # ---- backward ----
 
     def touched(self, run, tables=None):
@@ -274,7 +314,7 @@ class Case:
         if elementwise:
             lookup, back = self.adagrad()
             forwards["sparse + Adagrad"], subjects["sparse + Adagrad"] = lookup, back
-            bags = self.bags_on_tables(1)
+            bags = self.bags_on(self.tables, optim=1)
             ours = self.touched(lambda i: self.neo_backward(i, bags))
             neo.bags_free(bags)
             theirs = self.touched(lambda i: back(lookup(i)))
@@ -332,6 +372,8 @@ def run(rows, dim, dtype, elementwise):
         case.draw(zipf)
         case.forward()
         case.backward(elementwise and not dtype)
+    for length in LENGTHS if rows == 100_000 and not dtype else ():
+        case.buckets(length)
     case.close()
 
 

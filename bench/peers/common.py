@@ -28,7 +28,7 @@ PROTOTYPES = {
         "blas": (I, (P, I, I, L, L, L, P, P, P, I)),
         "linear": (I, (P, I, L, L, L, P, P, P, P, I)),
         "linear_back": (I, (P, I, L, L, L, P, P, P, P, P, I)),
-        "bags": (P, (P, I, L, L, I, I, L, L, P)), "bags_free": (None, (P,)),
+        "bags": (P, (P, I, L, L, I, I, I, L, L, P)), "bags_free": (None, (P,)),
         "bags_forward": (I, (P, I, L, P, P, P)), "bags_backward": (I, (P, I, L, P, P, P, F)),
         "bags_data": (P, (P, I, I)), "probe": (P, (P, I, P, P, I, L, L, L, I, P, P)),
         "probe_run": (I, (P, I, I, P)), "probe_free": (None, (P,)),

@@ -96,9 +96,10 @@ SIDE int neo_side_linear_back(void *ctx, int bf16, int64_t b, int64_t in, int64_
 
 /* ---- bags ---- */
 /* `weights`: [tables] addresses of rows of dtype (0: f32, 1: f16), used in place; NULL: neo's own
-   memory. optim: 0 row-wise Adagrad, 1 Adagrad. f16 rows are rounded to nearest. */
+   memory. optim: 0 row-wise Adagrad, 1 Adagrad. buckets: of rows. f16 rows are rounded to
+   nearest. */
 SIDE void *neo_side_bags(void *ctx, int tables, int64_t rows, int64_t dim, int f16, int optim,
-                         int64_t max_batch, int64_t max_ids, void *const *weights) {
+                         int buckets, int64_t max_batch, int64_t max_ids, void *const *weights) {
     neo_table_desc *t = (neo_table_desc *)calloc((size_t)tables, sizeof *t);
     char(*names)[16] = (char(*)[16])calloc((size_t)tables, sizeof *names);
     neo_bags *bags = NULL;
@@ -109,6 +110,7 @@ SIDE void *neo_side_bags(void *ctx, int tables, int64_t rows, int64_t dim, int f
                              .rows = rows,
                              .dim = dim,
                              .dtype = f16 ? NEO_F16 : NEO_F32,
+                             .row_buckets = buckets,
                              .round_nearest = 1,
                              .weight = weights ? weights[i] : NULL,
                              .optim = {.kind = optim ? NEO_BAG_ADAGRAD : NEO_BAG_ROWWISE_ADAGRAD}};

@@ -31,6 +31,7 @@ TITLES = {  # of the families of figures
     "gemm": "Matrix products f32", "gemm bf16": "Matrix products bf16",
     "mlp": "Layers of the DLRMs", "mlp bf16": "Layers of the DLRMs, bf16",
     "bags forward": "Bags, forward",
+    "bags buckets": "Bags, forward over 8 buckets of rows",
     "bags backward": "Bags, backward with the optimizer's step", "dlrm step": "DLRM, one step",
     "two-rank step": "DLRM on two ranks, one step", "gpt step": "GPT, one step",
     "llm.c step": "GPT-2, one step, against llm.c", "reader": "Reader",

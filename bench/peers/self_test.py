@@ -70,7 +70,7 @@ def check_side():
     assert list(array.array("f", wide.tobytes())) == [8, 1, 20, 1], list(c)
     rows, prows = floats(range(32))
     tables = (ctypes.c_void_p * 1)(prows)
-    bags = neo.bags(ctx, 1, 2, 16, 0, 0, 2, 4, tables)
+    bags = neo.bags(ctx, 1, 2, 16, 0, 0, 1, 2, 4, tables)
     ids, offsets = array.array("q", [0, 1, 1]), array.array("q", [0, 2, 3])
     pids, poffsets = ids.buffer_info()[0], offsets.buffer_info()[0]
     out, pout = floats([0] * 32)
@@ -79,6 +79,17 @@ def check_side():
     neo.bags_backward(bags, 1, 2, poffsets, pids, pout, 0.5)
     assert rows[0] < 0 and rows[31] < 31, "no row has moved"
     neo.bags_free(bags)
+    # 2^24 + 1 + 1: buckets of one row add the ones first, which then are not lost.
+    rows, prows = floats([1] * 16 + [2.0 ** 24] * 16)
+    tables = (ctypes.c_void_p * 1)(prows)
+    ids, offsets, sums = array.array("q", [1, 0, 0]), array.array("q", [0, 3]), []
+    pids, poffsets = ids.buffer_info()[0], offsets.buffer_info()[0]
+    for buckets in (1, 2):
+        bags = neo.bags(ctx, 1, 2, 16, 0, 0, buckets, 1, 3, tables)
+        neo.bags_forward(bags, 1, 1, poffsets, pids, pout)
+        sums.append(out[0])
+        neo.bags_free(bags)
+    assert sums == [2.0 ** 24, 2.0 ** 24 + 2], sums
     try:
         neo.gemm(ctx, 0, 0, 0, -1, 2, 3, pa, pb, pc, 1)
         raise AssertionError("a bad shape is no error")
