@@ -65,7 +65,8 @@ $(budget $h)
 END
     sed '1,/\*\//d' $h >"$W/$h"
     (cd "$W" && sections $h) >"$W/sections"
-    over=$(awk 'FILENAME ~ /txt$/ { most[$1 $2] = $3; next } !(($1 $2) in most) || $3 > most[$1 $2] {
+    over=$(awk 'FILENAME ~ /txt$/ { most[$1 $2] = $3; next }
+        !(($1 $2) in most) || $3 > most[$1 $2] {
         print $2 " " $3 " of " most[$1 $2] + 0 }' tests/build/sections.txt "$W/sections")
     if [ -z "$over" ]; then
         pass
