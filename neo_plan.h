@@ -973,7 +973,7 @@ static void neo__plan_defaults(neo_plan *plan) {
                  has (in update, of the row: f, as far as a cache does not keep what a step
                  touches, as forward has read it; of its state c, of whole lines of a cache); a
                  piece likewise, besides; a bag cached + e (far - cached), e: as far as a cache does
-                 not keep what a step touches
+                 not keep what a step touches (in update half of one, as forward has had its ids)
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -1226,7 +1226,7 @@ static void neo__plan_rates(neo_plan *plan) {
         t->fresh /= distinct;
         t->rate[0] = neo__plan_rate_of(t, 0, away);
         t->fresh *= distinct; /* backward has all ids */
-        t->rate[1] = neo__plan_rate_of(t, 1, away);
+        t->rate[1] = neo__plan_rate_of(t, 1, neo__plan_far(&desc->cluster, touched / 2.0));
     }
 }
 static neo_status neo__plan_curves(neo_plan *plan);
@@ -3051,6 +3051,20 @@ static int32_t neo__timeline_receive(neo__timeline_build *build, const char *nam
     double seconds = build->plan->part[phase][NEO_LANE_COMPUTE] / 2.0;
     return neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, seconds, x, y);
 }
+/* Seconds of neo_interact. It is calibrated on what a cache has: the rest comes from memory, of
+   forward what it writes, of backward the rows and their gradients, which were used as long ago as
+   weights are at least. */
+static double neo__timeline_dots(const neo__timeline_build *build, const neo_dense_unit *unit,
+                                 int backward) {
+    const neo_cluster *cluster = &build->plan->desc.cluster;
+    const double samples = build->plan->model.batch / build->plan->model.ranks;
+    const int64_t rows = unit->dots[0], cols = unit->dots[1];
+    const double bytes = backward ? 12.0 * (double)(rows * cols)
+                                  : 8.0 * (double)neo_interact_width(cols, rows - 1, 0);
+    return neo_layer_seconds(cluster, samples * (double)rows, cols, rows,
+                             backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS) +
+           samples * bytes * build->away / cluster->memory_bandwidth;
+}
 /* Seconds of a unit. Layers are calibrated with weights that a cache has: others come from memory,
    and backward their gradients, which are read and written. */
 static double neo__timeline_unit(const neo__timeline_build *build, int32_t k, int backward) {
@@ -3060,8 +3074,7 @@ static double neo__timeline_unit(const neo__timeline_build *build, int32_t k, in
     const neo_layer_way dots = backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS;
     double seconds = u->flops * samples / cluster->flops * (backward ? 2.0 : 1.0);
     if (u->dots[0] > 0 && cluster->calibration.layer[dots][0] > 0.0)
-        seconds = neo_layer_seconds(cluster, samples * (double)u->dots[0], u->dots[1], u->dots[0],
-                                    dots);
+        seconds = neo__timeline_dots(build, u, backward);
     if (u->width_count > 0) seconds = 0.0;
     for (int32_t l = 0; l + 1 < u->width_count; l++) {
         const neo_layer_way way = !backward      ? NEO_LAYER_FORWARD
@@ -4797,6 +4810,21 @@ static void neo__plan_options_of(const neo__plan_table *table, neo_placement pla
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
     neo__plan_option_add(table, placement, unit, cols, rows, to);
 }
+/* Behind a table's options those of as many slices of columns as these leave out. */
+static void neo__plan_options_finer(const neo__plan_table *table, neo__plan_options *to) {
+    const int32_t count = to->count;
+    for (int32_t i = 0; i < count; i++) {
+        const neo__plan_option last = to->at[i];
+        if (!(1 << (int)last.placement & NEO__PLAN_COLUMN_BITS) ||
+            (i + 1 < count && to->at[i + 1].placement == last.placement))
+            continue;
+        for (int64_t k = 5, next = 6; k < last.col_parts; k++) {
+            if (k == next) next = neo__plan_next_parts(k);
+            else
+                neo__plan_option_add(table, last.placement, last.unit, k, last.row_parts, to);
+        }
+    }
+}
 /* The placement of all tables of a uniform plan, or the one that a table alone has. */
 static neo_placement neo__plan_uniform_of(const neo__plan_table *t) {
     const unsigned own = t->plan->desc.table_placements[t - t->plan->table];
@@ -4852,6 +4880,8 @@ typedef struct neo__plan_way {
     double spans, level, last;
 } neo__plan_way;
 static const neo__plan_way NEO__PLAN_WAYS[] = {{0.5, 0.3, 1.0}, {0.0, 0.3, 1.0}, {0.0, 0.1, 0.1}};
+/* Those of few tables, cut finer, that the first of these leaves uneven. */
+static const neo__plan_way NEO__PLAN_FINER_WAYS[] = {{0.95, 0.5, 0.5}, {0.85, 0.3, 1.0}};
 
 typedef struct neo__plan_search {
     neo_plan *plan;
@@ -4861,7 +4891,8 @@ typedef struct neo__plan_search {
     int64_t *seat_first;        /* [tables + 1]: a table's seats are [first, next first), at most */
     int64_t seats;
     neo__plan_draft now, best;
-    neo__plan_draft shortest; /* of all ways */
+    neo__plan_draft shortest; /* of all ways; */
+    neo__plan_draft level_one; /* of those that are levelled */
     neo__plan_lean lean;
     double best_value; /* of the best draft; below 0: none yet */
     /* loads of the draft at hand */
@@ -5334,7 +5365,8 @@ static int neo__plan_search_repair(neo__plan_search *search) {
    groups of the busiest place other places, though that alone be worse. The best draft always fits
    the cap. What a step takes is estimated (neo__plan_step_make), within some percent of what ranks
    take that play it; large models that it leaves uneven are searched by several estimates, and
-   their steps are played.
+   their steps are played. Few tables that are uneven change places by twos, or are cut in any
+   number of slices and searched again.
    ------------------------------------------------------------------------ */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
@@ -5350,6 +5382,8 @@ enum {
     NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
     NEO__PLAN_MANY = 10000,              /* tables x ranks that are searched in every way */
     NEO__PLAN_LARGE = 100000,            /* tables x ranks: fewer runs meet a budget */
+    NEO__PLAN_FEW = 100,                 /* tables that are cut finer to level ranks */
+    NEO__PLAN_SWAPS = 50000,             /* of two of them, likewise */
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
@@ -5359,6 +5393,8 @@ static const double NEO__NO_BOUND = DBL_MAX;
 static const double NEO__PLAN_EVEN = 1.05;
 /* Over the step of a draft, the most that one of its levelled ranks may take. */
 static const double NEO__PLAN_LONGER = 1.02;
+/* By how much a swap may be further from what is looked for than the draft before, at first. */
+static const double NEO__PLAN_SWAP_WORSE = 0.01;
 /* Weight of the busiest rank's load in the value at first; see neo__plan_way. */
 static const double NEO__PLAN_LEVEL_START = 0.5;
 /* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
@@ -5605,8 +5641,8 @@ static void neo__plan_search_all(neo__plan_search *s) {
 static neo_status neo__plan_search_memory(neo__plan_search *search) {
     neo__arena *work = &search->plan->work;
     neo__plan_draft *drafts[] = {&search->now, &search->best, &search->lean.draft,
-                                 &search->shortest};
-    for (int i = 0; i < 4; i++) {
+                                 &search->shortest, &search->level_one};
+    for (int i = 0; i < 5; i++) {
         NEO__TRY(NEO__ARENA(work, drafts[i]->choice, search->tables));
         NEO__TRY(NEO__ARENA(work, drafts[i]->seat, search->seats));
         NEO__TRY(NEO__ARENA(work, drafts[i]->load, search->seats));
@@ -5915,34 +5951,107 @@ static int neo__plan_search_recut(neo__plan_search *search, int32_t place, doubl
     else (void)neo__plan_search_exchange(search, table, option, NEO__GOAL_TIME);
     return table >= 0;
 }
-/* Levels the best draft, which is built: while the busiest place has more than NEO__PLAN_EVEN times
-   the mean, groups leave it for others that then have less, or a table there is cut otherwise,
-   though the step become up to NEO__PLAN_LONGER times as long. It stays as it was if that does not
-   level it. */
-static neo_status neo__plan_search_even(neo__plan_search *search, int64_t budget) {
+/* An option of a table like another's; -1: it has none. */
+static int32_t neo__plan_search_like(const neo__plan_search *search, int32_t table,
+                                     const neo__plan_option *like) {
+    const neo__plan_options *o = &search->options[table];
+    int32_t k = 0;
+    while (k < o->count &&
+           (o->at[k].placement != like->placement || o->at[k].col_parts != like->col_parts ||
+            o->at[k].row_parts != like->row_parts || o->at[k].unit != like->unit))
+        k++;
+    return k < o->count ? k : -1;
+}
+/* Adds a table of the draft at hand, times sign, to the loads of ranks and their means. */
+static void neo__plan_search_count(neo__plan_search *search, int32_t table, double sign) {
+    const neo__plan_option *o = neo__plan_search_option(search, table);
+    const int64_t first = search->seat_first[table];
+    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
+        for (int32_t r = 0; r < search->ranks; r++) search->load[r].at[i] += sign * o->all.at[i];
+        for (int64_t k = first; k < first + o->pieces; k++)
+            search->load[search->now.seat[k]].at[i] += sign * search->now.load[k].at[i];
+        if (i < NEO__PLAN_TIMES)
+            search->target[i] += sign * (o->all.at[i] + o->sum.at[i] / search->ranks);
+    }
+    search->adding += sign > 0.0 ? o->adds : -o->adds;
+}
+/* Two tables change places: each is cut as the other was, and lies there. Again, they are where
+   they were. 0: one of them cannot. */
+static int neo__plan_search_swap(neo__plan_search *search, int32_t a, int32_t b) {
+    const neo__plan_option *of[2] = {neo__plan_search_option(search, a),
+                                     neo__plan_search_option(search, b)};
+    const int32_t table[2] = {a, b}, now[2] = {neo__plan_search_like(search, a, of[1]),
+                                               neo__plan_search_like(search, b, of[0])};
+    const int64_t at[2] = {search->seat_first[a], search->seat_first[b]};
+    const int32_t most = NEO__MAX(of[0]->pieces, of[1]->pieces);
+    if (a == b || now[0] < 0 || now[1] < 0 || !of[0]->pieces || !of[1]->pieces) return 0;
+    for (int k = 0; k < 2; k++) neo__plan_search_count(search, table[k], -1.0);
+    for (int32_t i = 0; i < most; i++) {
+        const int32_t seat[2] = {i < of[0]->pieces ? search->now.seat[at[0] + i] : -1,
+                                 i < of[1]->pieces ? search->now.seat[at[1] + i] : -1};
+        for (int k = 0; k < 2; k++)
+            if (seat[1 - k] >= 0) search->now.seat[at[k] + i] = seat[1 - k];
+    }
+    for (int k = 0; k < 2; k++) {
+        search->now.choice[table[k]] = now[k];
+        const neo__plan_option *o = neo__plan_search_option(search, table[k]);
+        for (int32_t i = 0; i < o->pieces; i++)
+            search->now.load[at[k] + i] =
+                neo__plan_part_load(&search->plan->table[table[k]], o, i);
+        neo__plan_search_count(search, table[k], 1.0);
+    }
+    return 1;
+}
+/* How far the draft at hand is from ranks of `enough` times the mean and a step of `limit`; 1: it
+   is there. *value: of its step. */
+static double neo__plan_search_off(const neo__plan_search *search, double enough, double limit,
+                                   double *value) {
+    double most[NEO__PLAN_LOADS];
+    neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
+    *value = neo__plan_search_value(search, most);
+    if (most[NEO__PLAN_BYTES] > search->cap) return DBL_MAX;
+    const double uneven = most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS];
+    return NEO__MAX(NEO__MAX(uneven / enough, *value / limit), 1.0);
+}
+/* Tables of the best draft change places by chance, those that make it worse less and less
+   (threshold accepting: Dueck and Scheuer, 1990). Of drafts that are level enough and not longer
+   than `limit`, the shortest is the best. */
+static void neo__plan_search_swaps(neo__plan_search *search, double enough, double limit) {
+    const double count = (double)NEO__PLAN_SWAPS;
+    uint64_t state = 0;
+    double value, now = neo__plan_search_off(search, enough, limit, &value), best = now,
+                  least = value;
+    for (int i = 0; i < NEO__PLAN_SWAPS; i++) {
+        const uint64_t chance = neo__mix64(state += 0x9E3779B97F4A7C15u),
+                       tables = (uint64_t)search->tables;
+        const int32_t a = (int32_t)((chance >> 32) % tables),
+                      b = (int32_t)((chance & 0xFFFFFFFFu) % tables);
+        if (!neo__plan_search_swap(search, a, b)) continue;
+        const double off = neo__plan_search_off(search, enough, limit, &value);
+        if (off > now + NEO__PLAN_SWAP_WORSE * (1.0 - (double)i / count)) {
+            (void)neo__plan_search_swap(search, a, b);
+            continue;
+        }
+        now = off;
+        if (off > best || (off == best && value >= least)) continue;
+        best = off, least = value;
+        neo__plan_search_keep(search, value);
+    }
+    neo__plan_search_restore(search, -1);
+}
+/* While the busiest place has more than `enough` times the mean, groups leave it for others that
+   then have less, or a table there is cut otherwise; `limit`: of the value. */
+static void neo__plan_search_leave(neo__plan_search *search, double enough, double limit) {
     static const int32_t units[] = {NEO__UNIT_NODE, NEO__UNIT_RANK};
     neo__plan_top top;
-    double limit = 0.0, enough = NEO__PLAN_EVEN * 0.999;
     int64_t work = 10 * (int64_t)NEO__PLAN_FINAL_WORK;
-    NEO__TRY(neo__plan_search_weigh(search));
-    if (search->plan->step.balance <= NEO__PLAN_EVEN) return NEO_OK;
-    neo__plan_search_copy(search, &search->shortest, &search->best);
-    neo__plan_search_extra(search, search->weighed);
-    search->cap = budget ? (double)budget : DBL_MAX;
-    search->level = 0.0;
-    neo__plan_search_restore(search, -1);
     for (int moved = 1; moved && work > 0;) {
         moved = 0;
         for (int i = 0; i < 2 && !moved; i++) {
             neo__plan_search_groups(search, units[i]);
             neo__plan_top_find(search, &top);
-            const double uneven =
-                top.most[NEO__PLAN_SECONDS][0] / search->target[NEO__PLAN_SECONDS];
-            if (limit <= 0.0) { /* the search counts ids of two slices of a rank twice */
-                limit = NEO__PLAN_LONGER * top.value;
-                enough *= NEO__MIN(uneven / search->plan->step.balance, 1.0);
-            }
-            if (uneven <= enough) break;
+            if (top.most[NEO__PLAN_SECONDS][0] <= enough * search->target[NEO__PLAN_SECONDS])
+                break;
             moved = neo__plan_search_move(search, &top, NEO__PLAN_SECONDS,
                                           top.place[NEO__PLAN_SECONDS][0], limit, &work);
             if (moved || units[i] == NEO__UNIT_NODE) continue;
@@ -5950,12 +6059,76 @@ static neo_status neo__plan_search_even(neo__plan_search *search, int64_t budget
             work -= search->seats;
         }
     }
-    neo__plan_search_keep(search, top.value);
-    neo__plan_search_extra(search, NULL);
-    NEO__TRY(neo__plan_search_build(search));
+    neo__plan_search_keep(search, 0.0);
+}
+/* Levels the best draft, which is built, to NEO__PLAN_EVEN times the mean: by what leaves the
+   busiest place, or where tables are few by swaps, though the step become up to NEO__PLAN_LONGER
+   times as long. It stays as it was if neither does. */
+static neo_status neo__plan_search_even(neo__plan_search *search, int64_t budget) {
     const neo_plan_step *step = &search->plan->step;
-    if (step->balance <= NEO__PLAN_EVEN && (!budget || step->most_bytes <= budget)) return NEO_OK;
+    const int ways = search->tables <= NEO__PLAN_FEW ? 2 : 1;
+    double most[NEO__PLAN_LOADS], enough = NEO__PLAN_EVEN * 0.999, limit = 0.0;
+    NEO__TRY(neo__plan_search_weigh(search));
+    if (step->balance <= NEO__PLAN_EVEN) return NEO_OK;
+    neo__plan_search_copy(search, &search->shortest, &search->best);
+    search->cap = budget ? (double)budget : DBL_MAX;
+    search->level = 0.0;
+    for (int way = 0; way < ways; way++) {
+        neo__plan_search_copy(search, &search->best, &search->shortest);
+        neo__plan_search_extra(search, search->weighed);
+        neo__plan_search_restore(search, -1);
+        if (way == 0) { /* the search counts ids of two slices of a rank twice */
+            neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
+            const double uneven = most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS];
+            enough *= NEO__MIN(uneven / step->balance, 1.0);
+            limit = NEO__PLAN_LONGER * neo__plan_search_value(search, most);
+            neo__plan_search_leave(search, enough, limit);
+        } else {
+            neo__plan_search_swaps(search, enough, limit);
+        }
+        neo__plan_search_extra(search, NULL);
+        NEO__TRY(neo__plan_search_build(search));
+        if (step->balance <= NEO__PLAN_EVEN && (!budget || step->most_bytes <= budget))
+            return NEO_OK;
+    }
     neo__plan_search_copy(search, &search->best, &search->shortest);
+    return neo__plan_search_build(search);
+}
+/* Seconds of the step of the plan that is built, played. */
+static neo_status neo__plan_search_seconds(neo__plan_search *search, double *seconds) {
+    const neo_plan_step *step = &search->plan->step;
+    NEO__TRY(neo__plan_predict_step(search->plan));
+    *seconds = search->plan->desc.pipeline ? step->pipelined : step->plain;
+    return NEO_OK;
+}
+/* Levels the best draft. Few tables that this leaves uneven are cut finer and searched by other
+   ways: of the drafts that are level, the shortest is built, if its step is at most
+   NEO__PLAN_LONGER times as long. */
+static neo_status neo__plan_search_finer(neo__plan_search *search, int64_t budget) {
+    const int ways = (int)(sizeof NEO__PLAN_FINER_WAYS / sizeof *NEO__PLAN_FINER_WAYS);
+    const neo_plan_step *step = &search->plan->step;
+    double least, seconds;
+    NEO__TRY(neo__plan_search_even(search, budget));
+    if (step->balance <= NEO__PLAN_EVEN || search->tables > NEO__PLAN_FEW ||
+        search->plan->origin == NEO__PLAN_UNIFORM)
+        return NEO_OK;
+    for (int32_t t = 0; t < search->tables; t++)
+        neo__plan_options_finer(&search->plan->table[t], &search->options[t]);
+    NEO__TRY(neo__plan_search_seconds(search, &least));
+    least *= NEO__PLAN_LONGER;
+    neo__plan_search_copy(search, &search->level_one, &search->best);
+    for (int i = 0; i < ways; i++) {
+        search->way = NEO__PLAN_FINER_WAYS + i;
+        const neo_status status = neo__plan_search_attempt(search, budget);
+        if (status == NEO_ERR_CAPACITY) continue;
+        NEO__TRY(status);
+        NEO__TRY(neo__plan_search_even(search, budget));
+        NEO__TRY(neo__plan_search_seconds(search, &seconds));
+        if (step->balance > NEO__PLAN_EVEN || seconds >= least) continue;
+        least = seconds;
+        neo__plan_search_copy(search, &search->level_one, &search->best);
+    }
+    neo__plan_search_copy(search, &search->best, &search->level_one);
     return neo__plan_search_build(search);
 }
 /* Large models whose ranks the first way leaves uneven are searched in every way: the draft whose
@@ -5970,10 +6143,10 @@ static neo_status neo__plan_search_ways(neo__plan_search *search, int64_t budget
     for (int i = 0; i < ways; i++) {
         search->way = NEO__PLAN_WAYS + i;
         NEO__TRY(neo__plan_search_attempt(search, budget));
-        if (small) return size > NEO__PLAN_SMALL ? neo__plan_search_even(search, budget) : NEO_OK;
-        NEO__TRY(neo__plan_predict_step(search->plan));
-        const double seconds = (search->plan->desc.pipeline ? step->pipelined : step->plain) *
-                               (0.9 + 0.1 * step->balance);
+        if (small) return size > NEO__PLAN_SMALL ? neo__plan_search_finer(search, budget) : NEO_OK;
+        double seconds;
+        NEO__TRY(neo__plan_search_seconds(search, &seconds));
+        seconds *= 0.9 + 0.1 * step->balance;
         if (seconds < least) {
             least = seconds;
             neo__plan_search_copy(search, &search->shortest, &search->best);
@@ -7126,7 +7299,8 @@ static double neo__calibrate_ms(const neo_calibration *by) {
 /* Sets of ids: of few rows, with nothing between two calls (NEAR); of as many rows as ids, and of
    few, behind what leaves all in the largest cache (CACHED, BAG); of rows of each call's own, and
    of few, behind what leaves nothing in a cache (FAR, FAR_BAG). FAR has several ids a bag, so that
-   it tells of rows. */
+   it tells of rows. Those of CACHED are spread over the table: of neighbours a processor fetches
+   the next by itself. */
 typedef enum neo__calibrate_set {
     NEO__SET_NEAR, NEO__SET_CACHED, NEO__SET_FAR, NEO__SET_BAG, NEO__SET_FAR_BAG, NEO__SET_COUNT
 } neo__calibrate_set;
@@ -7148,7 +7322,7 @@ static void neo__calibrate_before(neo_ctx *ctx, const neo__calibrate_table *tabl
                                   float *memory) {
     if (!memory || set == NEO__SET_NEAR) return;
     if (!neo__calibrate_is_far(set)) {
-        neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
+        neo__calibrate_others(memory, 2 * NEO__CALIBRATE_NEAR); /* of a step, not of a layer */
         return;
     }
     (void)neo__calibrate_copy(ctx, memory, 1);
@@ -7183,7 +7357,10 @@ static void neo__calibrate_ids(const neo__calibrate_table *table, int set, int r
                                                    : each / 32,
                   pooling = table->pooling * (set == NEO__SET_FAR ? NEO__CALIBRATE_POOLING : 1);
     batch->batch = each / pooling;
-    for (int64_t i = 0; i < table->ids; i++) id[i] = (run * table->ids + i) * 0x9E3779B1 % among;
+    for (int64_t i = 0; i < table->ids; i++) {
+        id[i] = (run * table->ids + i) * 0x9E3779B1 % among;
+        if (set == NEO__SET_CACHED) id[i] = id[i] * 0x9E3779B1 % table->rows;
+    }
     for (int64_t i = 0; i <= batch->batch * table->count; i++) id[table->ids + i] = i * pooling;
 }
 /* All sets, those behind the most first, as others find what they leave. memory NULL: as many rows
@@ -7286,7 +7463,7 @@ static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory,
         NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD, NEO_BAG_ADAM,
         NEO_BAG_ROWWISE_ADAGRAD};
     static const int of_table[NEO__SET_COUNT] = {0, 1, 2, 1, 2}, /* by those of these sets */
-                     table_set[TABLE_SETS] = {NEO__SET_NEAR, NEO__SET_CACHED, NEO__SET_FAR_BAG};
+                     table_set[TABLE_SETS] = {NEO__SET_NEAR, NEO__SET_BAG, NEO__SET_FAR_BAG};
     const double ids = (double)NEO__CALIBRATE_IDS, all = (double)NEO__CALIBRATE_TABLES,
                  less = (double)LESS;
     double took[2][KINDS + 1][NEO__SET_COUNT]; /* bytes of a call; the last kind: of fewer ids */
@@ -7529,35 +7706,44 @@ static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster
         neo__calibrate_fit(x[way], seconds[way], COUNT, cluster->calibration.layer[way]);
     return NEO_OK;
 }
-/* neo_interact of few and of many rows, narrow and wide, on `memory`: from what has just been made,
-   to what no cache has. */
+/* neo_interact of n samples, behind what leaves all in the largest cache; tensors are allocated one
+   by one, as a step's. */
+static neo_status neo__calibrate_dots_run(neo_ctx *ctx, float *memory, int64_t n, int64_t rows,
+                                          int64_t dim, neo__calibrate_times *times) {
+    const int64_t width = neo_interact_width(dim, rows - 1, 0),
+                  shape[3][2] = {{n, dim}, {n, (rows - 1) * dim}, {n, width}};
+    neo_tensor t[6];
+    neo_status status = NEO_OK;
+    for (int k = 0; k < 6; k++) {
+        t[k] = neo_tensor_none();
+        if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape[k % 3], &t[k]);
+        if (status == NEO_OK) status = neo_tensor_zero(ctx, t[k]);
+    }
+    for (int run = 0; run < 2 * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+        neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
+        for (int k = 0; k < 3 && status == NEO_OK; k++)
+            if (k / 2 == run % 2) status = neo_tensor_zero(ctx, t[k]);
+        const int64_t began = neo__calibrate_now(ctx);
+        if (status == NEO_OK)
+            status = run % 2 ? neo_interact_backward(ctx, 0, t[0], t[1], t[2], t[3], t[4])
+                             : neo_interact_forward(ctx, 0, t[0], t[1], t[5]);
+        neo__calibrate_add(&times[run % 2], ctx, began);
+    }
+    for (int k = 0; k < 6; k++) neo_tensor_free(ctx, &t[k]);
+    return status;
+}
+/* neo_interact of few and of many rows, narrow and wide. */
 static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     enum { COUNT = 12 };
     static const int64_t dims[COUNT / 4] = {16, 64, 128};
     double x[COUNT][5], seconds[2][COUNT];
     for (int i = 0; i < COUNT; i++) {
-        const int64_t n = i % 2 ? 1024 : 128, r = i % 4 < 2 ? 27 : 9, dim = dims[i / 4],
-                      width = neo_interact_width(dim, r - 1, 0),
-                      shape[3][2] = {{n, dim}, {n, (r - 1) * dim}, {n, width}};
-        neo_tensor tensor[6];
-        float *at = memory;
-        for (int k = 0; k < 6; at += n * shape[k++ % 3][1])
-            tensor[k] = neo_tensor_nd(at, NEO_F32, 2, shape[k % 3]);
+        const int64_t n = i % 2 ? 1024 : 128, rows = i % 4 < 2 ? 27 : 9, dim = dims[i / 4];
         neo__calibrate_times times[2];
         memset(times, 0, sizeof times);
-        for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-            neo__calibrate_others(memory + NEO__CALIBRATE_FLOATS / 2, 2 * NEO__CALIBRATE_FLOATS);
-            neo__calibrate_wait(neo__calibrate_ms(&cluster->calibration));
-            for (int k = 0; k < 3; k++)
-                if (k / 2 == run % 2) NEO__TRY(neo_tensor_zero(ctx, tensor[k]));
-            const int64_t began = neo__calibrate_now(ctx);
-            NEO__TRY(run % 2 ? neo_interact_backward(ctx, 0, tensor[0], tensor[1], tensor[2],
-                                                     tensor[3], tensor[4])
-                             : neo_interact_forward(ctx, 0, tensor[0], tensor[1], tensor[5]));
-            neo__calibrate_add(&times[run % 2], ctx, began);
-        }
+        NEO__TRY(neo__calibrate_dots_run(ctx, memory, n, rows, dim, times));
         for (int way = 0; way < 2; way++) seconds[way][i] = neo__calibrate_median(&times[way]);
-        neo__layer_terms(x[i], (double)(n * r), dim, r, NEO_LAYER_DOTS);
+        neo__layer_terms(x[i], (double)(n * rows), dim, rows, NEO_LAYER_DOTS);
     }
     for (int way = 0; way < 2; way++)
         neo__calibrate_fit(x, seconds[way], COUNT,
