@@ -88,7 +88,7 @@ ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),all)),)
 folders := $(sort $(dir $(wildcard tests/*/*.c* tests/*/*/*.c*)))
 $(shell mkdir -p $(addprefix $(B)/,bench libfuzzer $(folders)))
 endif
--include $(wildcard $(B)/*.d $(B)/*/*.d $(B)/*/*/*.d)
+-include $(wildcard $(B)/*.d $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
 .SECONDEXPANSION:
 
 # ---- neo itself, compiled once for each way to use it. Programs link it from an archive: one that

@@ -4293,6 +4293,7 @@ struct neo_device {
     int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
     int32_t narrow_attention; /* what attention writes may be bf16: see neo_attention_dtype */
+    const char *advice; /* a warning for its contexts, which each give it once; NULL: none */
     /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
     void (*range)(const char *name);
     void (*destroy)(neo_device *d);
@@ -4689,6 +4690,7 @@ struct neo_ctx {
     int64_t tensors; /* of neo_tensor_alloc; atomic */
     int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
     int check_finite;
+    int advised; /* the device's advice was given */
     struct neo__recorder *recorder; /* of spans; or NULL. Atomic */
     int traces;              /* made so far */
     neo_params *params;       /* the last set made; each has the one before */
@@ -4985,6 +4987,12 @@ NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     ctx->logger.log(level, text, ctx->logger.user);
+}
+/* Before a copy to the device: what the calls so far have shown it. */
+static void neo__device_advises(neo_ctx *ctx) {
+    if (!ctx->on->advice || ctx->advised) return;
+    ctx->advised = 1;
+    neo_log(ctx, NEO_LOG_WARNING, "%s: %s", ctx->on->name, ctx->on->advice);
 }
 NEO__HOT_BEGIN
 
@@ -6196,6 +6204,7 @@ NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst)
     if (src.place != dst.place) {
         NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
                    "%s: between host and device src and dst must be contiguous", fn);
+        neo__device_advises(ctx);
         return ctx->on->copy(ctx->on, dst.data, dst.place, src.data, src.place,
                              neo_tensor_bytes(src));
     }
@@ -14091,6 +14100,7 @@ static neo_status neo__bags_carry(neo_bags *bags, const neo_bags *old) {
 static neo_status neo__bags_send(const neo_bags *b, void *to, const void *from, size_t bytes) {
     neo_device *on = b->ctx->on;
     if (to == from || bytes == 0) return NEO_OK;
+    neo__device_advises(b->ctx);
     return on->copy(on, to, NEO_DEVICE, from, NEO_HOST, bytes);
 }
 static neo_status neo__bags_fetch(const neo_bags *b, void *to, const void *from, size_t bytes) {

@@ -5,8 +5,8 @@
      - every layer, loss, optimizer and embedding table of neo.h on a GPU, products of bf16 too
      - two classes of numbers. `exact` (neo_cuda_desc.exact): the CPU's bits, by own kernels in its
        order of sums. `deterministic` (without): large products are cuBLASLt's, attention of bf16 is
-       on tensor cores, sums over the batch are cut further, wide rows of logits have blocks of
-       their own; faster, within rounding of the CPU. A checkpoint holds the class
+       on tensor cores, sums over the batch and of wide rows of logits are cut further; faster,
+       within rounding of the CPU. A checkpoint holds the class
      - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
        floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
@@ -150,7 +150,8 @@ typedef struct neo_cuda_graph_stats {
    (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding rows that
    are kept; a copy to the host.
    A batch that does not fit into copy_bytes is right, but not overlapped; the next begin makes room
-   for as much (neo_cuda_graph_stats.copy_bytes: give it, and no step is split or waits for that).
+   for as much (neo_cuda_graph_stats.copy_bytes: give it, and no step is split or waits for that),
+   and every context of the device warns of it once, by its logger.
    neo_cuda_graph_lane: calls from here on go into lane 0 (where begin begins) to lanes - 1; a graph
    of fewer takes lane 0. Calls of a lane run in their order, beside those of the other lanes: so
    what they write must be written or read in no other, down to the last join.
@@ -269,7 +270,8 @@ enum {
     NEO__CUDA_LEAVES = 16,    /* that one call of cuBLASLt multiplies */
     NEO__CUDA_ROWS = 4096,    /* for which the algorithm of a product of any rows is chosen */
     NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
-    NEO__CUDA_SEND_BYTES = 262144 /* and of each part */
+    NEO__CUDA_SEND_BYTES = 262144, /* and of each part */
+    NEO__CUDA_LARGE = 8       /* places to which larger copies went last */
 };
 struct neo__cuda_product; /* see >>cuda-blas */
 typedef struct neo__cuda {
@@ -297,6 +299,9 @@ typedef struct neo__cuda {
     char *answer;      /* pinned host memory for the same, NEO__CUDA_ANSWER_BYTES */
     char *send;        /* pinned: what copies to the device leave behind, NEO__CUDA_SENDS parts */
     cudaEvent_t sent[NEO__CUDA_SENDS]; /* all copies of a part are done */
+    const void *large[NEO__CUDA_LARGE];
+    unsigned large_next;
+    char advice[256]; /* of the device */
     int send_part;
     size_t send_used;
     neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
@@ -459,25 +464,44 @@ static neo_status neo__cuda_fill(neo__cuda *d, void *to, int byte, size_t bytes)
     if (d->recording) return neo__graph_copy(d, to, NULL, byte, bytes);
     return neo__cuda_fill_now(d, to, byte, bytes);
 }
+/* A copy that is too large for the ring. One that comes again to the same place is no weights but a
+   batch: its contexts warn of it. */
+static void neo__cuda_large(neo__cuda *gpu, const void *to, size_t bytes) {
+    int again = 0;
+    for (int i = 0; i < NEO__CUDA_LARGE; i++) again |= gpu->large[i] == to;
+    gpu->large[gpu->large_next++ % NEO__CUDA_LARGE] = to;
+    if (!again || gpu->device.advice) return;
+    snprintf(gpu->advice, sizeof gpu->advice,
+             "copies of %zu bytes to the device wait, as its pinned memory has %zu: a recorded "
+             "step (neo_cuda_graph_begin) has as much as neo_cuda_graph_desc.copy_bytes says",
+             bytes, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES);
+    gpu->device.advice = gpu->advice;
+}
 /* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
    *sent is 0 if it does not fit. A part of the ring is used again when all of it has arrived. */
 static neo_status neo__cuda_send(neo__cuda *gpu, void *to, const void *from, size_t bytes,
                                  int *sent) {
-    const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (gpu->aside.on) return NEO_OK; /* the ring's events are of the other stream */
     if (gpu->recording) return neo__graph_send(gpu, to, from, bytes, sent);
-    if (bytes > NEO__CUDA_SEND_BYTES) return NEO_OK;
-    if (room > NEO__CUDA_SEND_BYTES - gpu->send_used) {
-        NEO__CUDA_TRY(gpu, cudaEventRecord(gpu->sent[gpu->send_part], gpu->stream));
-        gpu->send_part = (gpu->send_part + 1) % NEO__CUDA_SENDS;
-        NEO__CUDA_TRY(gpu, cudaEventSynchronize(gpu->sent[gpu->send_part]));
-        gpu->send_used = 0;
+    if (bytes > (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES)
+        return neo__cuda_large(gpu, to, bytes), NEO_OK;
+    for (size_t at = 0, size; at < bytes; at += size) {
+        size = NEO__MIN(bytes - at, (size_t)NEO__CUDA_SEND_BYTES);
+        const size_t room = neo__cuda_up(size, 256);
+        if (room > NEO__CUDA_SEND_BYTES - gpu->send_used) {
+            NEO__CUDA_TRY(gpu, cudaEventRecord(gpu->sent[gpu->send_part], gpu->stream));
+            gpu->send_part = (gpu->send_part + 1) % NEO__CUDA_SENDS;
+            NEO__CUDA_TRY(gpu, cudaEventSynchronize(gpu->sent[gpu->send_part]));
+            gpu->send_used = 0;
+        }
+        char *pinned =
+            gpu->send + (size_t)gpu->send_part * NEO__CUDA_SEND_BYTES + gpu->send_used;
+        memcpy(pinned, (const char *)from + at, size);
+        NEO__CUDA_TRY(gpu, cudaMemcpyAsync((char *)to + at, pinned, size, cudaMemcpyHostToDevice,
+                                           gpu->stream));
+        gpu->send_used += room;
     }
-    char *pinned = gpu->send + (size_t)gpu->send_part * NEO__CUDA_SEND_BYTES + gpu->send_used;
-    memcpy(pinned, from, bytes);
-    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, gpu->stream));
-    gpu->send_used += room;
     *sent = 1;
     return NEO_OK;
 }
@@ -4359,15 +4383,19 @@ NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &call, int64_t row) {
     }
     return __fmul_rn(weight, __fsub_rn(neo__vlog_warp(sum), __fsub_rn(x_label, max)));
 }
-/* Cross entropy of wide rows outside `exact`. A block reads a row twice: its threads find a maximum
-   and the sum below it together, which fade as the maximum grows, then meet in a fixed order; dx
-   may be x. A maximum begins with the least finite number: a thread's numbers may all be -inf. */
-enum { NEO__WIDE_ROW = 1024, NEO__ROW_AHEAD = 8 /* numbers that a thread loads at once */ };
+/* Cross entropy of wide rows: a block for each. It reads a row once for its maximum and the sum
+   below it, once more for the slopes, and writes these, in place where dx is x. */
+enum {
+    NEO__WIDE_ROW = 1024,
+    NEO__ROW_AHEAD = 8, /* numbers that a thread loads at once */
+    NEO__ROW_SUMS = 1024 /* blocks of NEO__BLOCK numbers of a row that is `exact` */
+};
 /* How dx is written: of pairs a thread has two columns, and a store of a warp is 128 bytes. */
 enum { NEO__SLOPES_F32, NEO__SLOPES_BF16, NEO__SLOPES_PAIRS };
-template <int KIND>
+/* total: of `exact` the row's sum, else its inverse. */
+template <int KIND, bool EXACT>
 NEO__GPU void neo__cuda_entropy_slopes(const neo__loss_call &call, int64_t row, float max,
-                                       float share, float g) {
+                                       float total, float g) {
     constexpr int WIDE = KIND == NEO__SLOPES_PAIRS ? 2 : 1;
     const int64_t step = NEO__ROW_AHEAD * NEO__CUDA_THREADS, label = call.label[row];
     const float *x = call.x + row * call.width;
@@ -4382,8 +4410,14 @@ NEO__GPU void neo__cuda_entropy_slopes(const neo__loss_call &call, int64_t row, 
         NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD / WIDE; e++) {
             const int64_t j = col(e);
             NEO__UNROLL for (int w = 0; w < WIDE; w++) {
-                const float p = neo__cuda_exp2((v[e].v[w] - max) * NEO__LOG2_E) * share;
-                v[e].v[w] = (j + w == label ? p - 1.0f : p) * g;
+                if constexpr (EXACT) {
+                    const float p =
+                        __fdiv_rn(neo__vexp_warp(__fsub_rn(v[e].v[w], max)), total);
+                    v[e].v[w] = __fmul_rn(j + w == label ? __fsub_rn(p, 1.0f) : p, g);
+                } else {
+                    const float p = neo__cuda_exp2((v[e].v[w] - max) * NEO__LOG2_E) * total;
+                    v[e].v[w] = (j + w == label ? p - 1.0f : p) * g;
+                }
             }
             if (j >= call.width) continue;
             if constexpr (WIDE == 2)
@@ -4407,44 +4441,107 @@ NEO__GPU void neo__cuda_row_part(float (&v)[NEO__ROW_AHEAD], const float *x, int
         v[e] = j < width ? x[j] : neo__f32_bits(0xFF800000u);
     }
 }
-template <int KIND>
+/* Outside `exact` threads find a maximum and the sum below it together, which fade as the maximum
+   grows, then meet in a fixed order. It begins with the least finite number: a thread's numbers may
+   all be -inf. */
+NEO__GPU float neo__cuda_row_sum(const float *x, int64_t width, float &max) {
+    __shared__ float warp_max[NEO__CUDA_THREADS / 32], warp_sum[NEO__CUDA_THREADS / 32];
+    const int64_t step = NEO__ROW_AHEAD * NEO__CUDA_THREADS;
+    float sum = 0.0f, v[NEO__ROW_AHEAD];
+    max = -FLT_MAX;
+    for (int64_t at = threadIdx.x; at < width; at += step) {
+        neo__cuda_row_part(v, x, at, width);
+        float most = max;
+        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) most = fmaxf(most, v[e]);
+        sum *= neo__cuda_exp2((max - most) * NEO__LOG2_E), max = most;
+        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++)
+            sum += neo__cuda_exp2((v[e] - most) * NEO__LOG2_E);
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        neo__cuda_fold(max, sum, __shfl_xor_sync(~0u, max, lanes),
+                       __shfl_xor_sync(~0u, sum, lanes));
+    const int warp = (int)threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) warp_max[warp] = max, warp_sum[warp] = sum;
+    __syncthreads();
+    max = warp_max[0], sum = warp_sum[0];
+    for (int w = 1; w < NEO__CUDA_THREADS / 32; w++)
+        neo__cuda_fold(max, sum, warp_max[w], warp_sum[w]);
+    return sum;
+}
+/* The same by the CPU's order: a half-warp sums a block of NEO__BLOCK numbers, and their sums are
+   added one after another. Sums that fade are others, so a round of blocks is summed below the
+   largest number so far, and again where a later round has a larger one: a row whose first 4,096
+   numbers have its maximum is read once. */
+NEO__GPU float neo__cuda_row_sum_exact(const float *x, int64_t width, float &max) {
+    enum { EACH = NEO__BLOCK / 16 };
+    __shared__ float sums[NEO__ROW_SUMS], most[2][NEO__CUDA_THREADS / 32];
+    const int half = (int)threadIdx.x / 16, lane = (int)threadIdx.x % 16;
+    const int blocks = (int)((width + NEO__BLOCK - 1) / NEO__BLOCK);
+    float v[EACH];
+    max = x[0];
+    for (int pass = 0, again = blocks; pass < 2; pass++) { /* blocks below `again` */
+        const int end = again;
+        for (int first = 0, round = 0; first < end; first += NEO__HALVES, round ^= 1) {
+            const int64_t at = (int64_t)(first + half) * NEO__BLOCK + lane;
+            NEO__UNROLL for (int e = 0; e < EACH; e++)
+                v[e] = at + 16 * e < width ? x[at + 16 * e] : neo__f32_bits(0xFF800000u);
+            if (pass == 0) {
+                float larger = max;
+                NEO__UNROLL for (int e = 0; e < EACH; e++) larger = fmaxf(larger, v[e]);
+                for (int lanes = 16; lanes > 0; lanes /= 2)
+                    larger = fmaxf(larger, __shfl_xor_sync(~0u, larger, lanes));
+                if (threadIdx.x % 32 == 0) most[round][threadIdx.x / 32] = larger;
+                __syncthreads();
+                for (int w = 0; w < NEO__CUDA_THREADS / 32; w++)
+                    larger = fmaxf(larger, most[round][w]);
+                if (first == 0 || larger > max) again = first;
+                max = larger;
+            }
+            float sum = 0.0f;
+            NEO__UNROLL for (int e = 0; e < EACH; e++) {
+                const float now = neo__vexp_warp(__fsub_rn(v[e], max));
+                sum = __fadd_rn(sum, at + 16 * e < width ? now : 0.0f);
+            }
+            sum = neo__tree16_warp(sum);
+            if (lane == 0 && first + half < blocks) sums[first + half] = sum;
+        }
+    }
+    __syncthreads();
+    float total = 0.0f;
+    for (int b = 0; b < blocks; b++) total = __fadd_rn(total, sums[b]);
+    return total;
+}
+template <int KIND, bool EXACT>
 NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss_result *result,
                                           int checks, const neo__graph_answer answer) {
     __shared__ neo__cuda_word losses[NEO__CUDA_EXACT];
     __shared__ int last;
-    __shared__ float warp_max[NEO__CUDA_THREADS / 32], warp_sum[NEO__CUDA_THREADS / 32];
     if (!neo__cuda_loss_goes(result, checks)) return;
     neo__cuda_exact_begin(losses);
     for (int64_t row = blockIdx.x; row < c.rows; row += gridDim.x) {
         if (checks && !neo__cuda_label(c, row, result)) continue;
-        const float weight = c.weight ? c.weight[row] : 1.0f, g = weight * c.g;
-        const int64_t label = c.label[row], step = NEO__ROW_AHEAD * NEO__CUDA_THREADS;
-        const float *x = c.x + row * c.width, x_label = x[label];
-        float max = -FLT_MAX, sum = 0.0f, v[NEO__ROW_AHEAD];
-        for (int64_t at = threadIdx.x; at < c.width; at += step) {
-            neo__cuda_row_part(v, x, at, c.width);
-            float most = max;
-            NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) most = fmaxf(most, v[e]);
-            sum *= neo__cuda_exp2((max - most) * NEO__LOG2_E), max = most;
-            NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++)
-                sum += neo__cuda_exp2((v[e] - most) * NEO__LOG2_E);
+        const float weight = c.weight ? c.weight[row] : 1.0f, g = __fmul_rn(weight, c.g);
+        const float *x = c.x + row * c.width, x_label = x[c.label[row]];
+        float max, loss;
+        if constexpr (EXACT) {
+            const float sum = neo__cuda_row_sum_exact(x, c.width, max);
+            if (c.dx) neo__cuda_entropy_slopes<KIND, EXACT>(c, row, max, sum, g);
+            loss = __fmul_rn(weight, __fsub_rn(neo__vlog_warp(sum), __fsub_rn(x_label, max)));
+        } else {
+            const float sum = neo__cuda_row_sum(x, c.width, max), share = 1.0f / sum;
+            if (c.dx) neo__cuda_entropy_slopes<KIND, EXACT>(c, row, max, share, g);
+            loss = weight * (logf(sum) - (x_label - max));
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            neo__cuda_fold(max, sum, __shfl_xor_sync(~0u, max, lanes),
-                           __shfl_xor_sync(~0u, sum, lanes));
-        const int warp = (int)threadIdx.x / 32;
-        if (threadIdx.x % 32 == 0) warp_max[warp] = max, warp_sum[warp] = sum;
-        __syncthreads();
-        max = warp_max[0], sum = warp_sum[0];
-        for (int w = 1; w < NEO__CUDA_THREADS / 32; w++)
-            neo__cuda_fold(max, sum, warp_max[w], warp_sum[w]);
-        const float share = 1.0f / sum;
-        if (c.dx) neo__cuda_entropy_slopes<KIND>(c, row, max, share, g);
-        if (threadIdx.x == 0) neo__cuda_exact_add(losses, weight * (logf(sum) - (x_label - max)));
+        if (threadIdx.x == 0) neo__cuda_exact_add(losses, loss);
         __syncthreads();
     }
     neo__cuda_exact_end(result->sum, losses);
     neo__graph_finish<neo__cuda_loss_stop>(answer, &last, c, result);
+}
+template <bool EXACT> static auto neo__cuda_entropy_of(int slopes) {
+    return slopes == NEO__SLOPES_PAIRS  ? neo__cuda_entropy_kernel<NEO__SLOPES_PAIRS, EXACT>
+           : slopes == NEO__SLOPES_BF16 ? neo__cuda_entropy_kernel<NEO__SLOPES_BF16, EXACT>
+                                        : neo__cuda_entropy_kernel<NEO__SLOPES_F32, EXACT>;
 }
 /* Samples of one element, or of rows. */
 template <bool ROWS>
@@ -4496,12 +4593,14 @@ static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     const auto kernel = rows ? neo__cuda_loss_kernel<true> : neo__cuda_loss_kernel<false>;
     const bool pairs = c.narrow_dx && (c.width | c.dx_row) % 2 == 0 &&
                        (uintptr_t)c.x % 8 == 0 && (uintptr_t)c.dx % 4 == 0;
-    const auto wide = pairs         ? neo__cuda_entropy_kernel<NEO__SLOPES_PAIRS>
-                      : c.narrow_dx ? neo__cuda_entropy_kernel<NEO__SLOPES_BF16>
-                                    : neo__cuda_entropy_kernel<NEO__SLOPES_F32>;
-    if (!gpu->exact && call->kind == NEO__LOSS_CROSS_ENTROPY && call->width >= NEO__WIDE_ROW)
-        NEO__TRY(neo__cuda_launch(gpu, "loss", wide, {neo__cuda_blocks(gpu, call->rows, 1)}, c, r,
-                                  noted, answer));
+    const int slopes = pairs ? NEO__SLOPES_PAIRS : c.narrow_dx ? NEO__SLOPES_BF16 : NEO__SLOPES_F32;
+    const bool wide = call->kind == NEO__LOSS_CROSS_ENTROPY && call->width >= NEO__WIDE_ROW &&
+                      (!gpu->exact || call->width <= (int64_t)NEO__ROW_SUMS * NEO__BLOCK);
+    if (wide)
+        NEO__TRY(neo__cuda_launch(gpu, "loss",
+                                  gpu->exact ? neo__cuda_entropy_of<true>(slopes)
+                                             : neo__cuda_entropy_of<false>(slopes),
+                                  {neo__cuda_blocks(gpu, call->rows, 1)}, c, r, noted, answer));
     else
         NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r, noted,
                                answer));
@@ -4938,8 +5037,8 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
 
    Lookup. The lanes that share a row hold 16 bytes of it each. They take a stretch of ids, of one
    bag or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
-   added, and store a sum where its bag ends. Bags of several ids of a table with row buckets, and
-   rows that cannot be read by fours, go a column per lane.
+   added, and store a sum where its bag ends. Of tables with row buckets, and of rows that cannot be
+   read by fours, half-warps put ids in the order of their sums first: see neo__bags_line.
 
    Records. A block takes a tile of ids, brings the beginnings of its bags to shared memory, where
    each thread finds the bag of its id by bisection: long bags and short ones cost alike. One radix
@@ -5022,12 +5121,11 @@ NEO__GPU float neo__bags_one(neo_dtype dtype, uint32_t raw, float scale, float b
     if (dtype == NEO_BF16) return neo__f32_from_bf16((uint16_t)raw);
     return __fmaf_rn((float)(int8_t)raw, scale, bias);
 }
+/* A number of a row that the kernel does not write. */
 NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t col) {
-    const char *p = s.data + row * s.row_bytes;
-    if (s.dtype == NEO_F32) return ((const float *)(const void *)p)[col];
-    if (s.dtype == NEO_F16) return neo__f32_from_f16(((const uint16_t *)(const void *)p)[col]);
-    if (s.dtype == NEO_BF16) return neo__f32_from_bf16(((const uint16_t *)(const void *)p)[col]);
-    return __fmaf_rn((float)((const int8_t *)p)[col], s.scale[2 * row], s.scale[2 * row + 1]);
+    const bool scaled = s.dtype == NEO_I8;
+    return neo__bags_one(s.dtype, neo__bags_fetch_one(s.dtype, s.data + row * s.row_bytes, col),
+                         scaled ? s.scale[2 * row] : 0.0f, scaled ? s.scale[2 * row + 1] : 0.0f);
 }
 /* 16 bytes of a row as they lie in memory, and what four h of them is: loads of several rows can be
    on their way before the first is converted. Bytes read so have not been written by the same
@@ -5095,6 +5193,28 @@ NEO__GPU neo__floats<4> neo__bags_four_as(neo_dtype dtype, const neo__bags_raw &
            : dtype == NEO_F16  ? neo__bags_four<NEO_F16>(x, scale, bias)
            : dtype == NEO_BF16 ? neo__bags_four<NEO_BF16>(x, scale, bias)
                                : neo__bags_four<NEO_I8>(x, scale, bias);
+}
+/* W columns of several rows, and what they are. The dtype is asked for once, so that no row waits
+   for another. */
+template <int W>
+NEO__GPU void neo__bags_fetch_all(neo_dtype dtype, neo__bags_raw (&x)[NEO__BAGS_AHEAD],
+                                  const char *const (&row)[NEO__BAGS_AHEAD], int64_t col) {
+    const auto each = [&](auto fetch) {
+        NEO__UNROLL for (int a = 0; a < NEO__BAGS_AHEAD; a++) fetch(x[a], row[a]);
+    };
+    if constexpr (W == 1)
+        each([=](auto &to, auto at) { to.word[0] = neo__bags_fetch_one(dtype, at, col); });
+    else if (dtype == NEO_F32)
+        each([=](auto &to, auto at) { neo__bags_fetch<NEO_F32>(to, at + 4 * col); });
+    else if (dtype == NEO_I8)
+        each([=](auto &to, auto at) { neo__bags_fetch<NEO_I8>(to, at + col); });
+    else each([=](auto &to, auto at) { neo__bags_fetch<NEO_F16>(to, at + 2 * col); });
+}
+template <int W>
+NEO__GPU neo__floats<W> neo__bags_some(neo_dtype dtype, const neo__bags_raw &x, float scale,
+                                       float bias) {
+    if constexpr (W == 4) return neo__bags_four_as(dtype, x, scale, bias);
+    else return {{neo__bags_one(dtype, x.word[0], scale, bias)}};
 }
 /* The threads that share a bag or row with this one. */
 template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
@@ -5208,10 +5328,6 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, in
     const int lanes = neo__bags_lanes(t, aligned) * neo__bags_bytes(t.store.dtype) / 4;
     return lanes > 32 ? 32 : lanes == 1 ? 2 : lanes;
 }
-/* A bag of one id has one bucket, so only longer ones go bucket by bucket. */
-NEO__EVERYWHERE NEO__INLINE bool neo__bags_cuts_sums(const neo__job_table &t, int64_t length) {
-    return t.buckets > 1 && length > 1;
-}
 /* The columns from col on, 16 bytes a lane, of `bags` bags of a feature, from b on. A tile of ids
    is read at a time, each by a lane, and their rows NEO__BAGS_AHEAD at a time, in one load each
    where rows are multiples of 16 bytes; an id without a row reads that of another, and nothing is
@@ -5288,9 +5404,7 @@ NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
                     NEO__UNROLL for (int c = 0; c < 4 * FOURS; c++)
                         s[c / 4].v[c % 4] = __fdiv_rn(s[c / 4].v[c % 4], (float)(end - begin));
                 NEO__UNROLL for (int h = 0; h < FOURS; h++) {
-                    if (t.buckets > 1) neo__cuda_plus<4>(s[h], neo__floats<4>{});
-                    if (h < fours && !neo__bags_cuts_sums(t, end - begin))
-                        neo__bags_put(to + 4 * h, s[h]);
+                    if (h < fours) neo__bags_put(to + 4 * h, s[h]);
                     s[h] = {};
                 }
                 if (++bag == bags) break;
@@ -5308,7 +5422,9 @@ template <neo_dtype T, int LANES> NEO__BAGS_KERNEL neo__bags_pool_kernel(const n
     for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = j.told.features[f];
         const neo__job_table t = j.fixed.tables[p.table]; /* a copy: memory is read once */
-        if (t.store.dtype != T || neo__bags_pool_lanes(t, j.tensor.aligned) != LANES) continue;
+        if (t.buckets > 1 || t.store.dtype != T ||
+            neo__bags_pool_lanes(t, j.tensor.aligned) != LANES)
+            continue;
         NEO__CUDA_EACH(i, (p.bags + run - 1) / run, LANES) {
             for (int64_t col = 0; col < (LANES < 32 ? 1 : t.store.dim);
                  col += 16 / neo__bags_bytes(T) * LANES)
@@ -5317,88 +5433,128 @@ template <neo_dtype T, int LANES> NEO__BAGS_KERNEL neo__bags_pool_kernel(const n
         }
     }
 }
-/* A column of the rows of bag [k, k_end), NEO__BAGS_AHEAD on their way before one is added. */
-NEO__GPU float neo__bags_column(const neo__bags_job &job, const neo__job_table &t, int64_t k,
-                                int64_t k_end, int64_t col) {
-    enum { AHEAD = NEO__BAGS_AHEAD };
-    float s = 0.0f;
-    for (; k < k_end; k += AHEAD) {
-        int64_t at[AHEAD];
-        uint32_t x[AHEAD] = {};
-        float scale[AHEAD] = {}, bias[AHEAD] = {};
+/* Sums of `bags` bags of a feature, bucket by bucket, W columns from col on a lane of 16. Ids stand
+   in line in the order in which they are added, a lane each, and NEO__BAGS_AHEAD of them, of
+   whichever buckets and bags, have their rows on their way before the first is added. */
+template <int W> struct neo__bags_line {
+    enum { AHEAD = NEO__BAGS_AHEAD, BUCKET_BITS = 12 /* of up to 4,096 */ };
+    const neo__bags_job &job;
+    const neo__job_table &t;
+    neo__cuda_parts<W> &tree; /* apart: it lies in memory, and the rest in registers */
+    const neo__job_feature &p;
+    int64_t begin;    /* the first of the bags */
+    int col;          /* of the lane */
+    neo__floats<W> s;
+    int open; /* bag and bucket of s; -1: none */
+    int line; /* ids in it, and those of the lane: their numbers from offsets[0] on, */
+    int id, key; /* and their bags and buckets */
+    __device__ const int64_t *offsets(void) const {
+        return job.batch.offsets + p.first_bag + begin;
+    }
+    __device__ void put(int bag, neo__floats<W> x) {
+        if (col >= t.store.dim) return;
+        const int64_t length = offsets()[bag + 1] - offsets()[bag];
+        NEO__UNROLL for (int c = 0; c < W; c++) x.v[c] = neo__bags_mean(t, x.v[c], length);
+        float *to = job.tensor.out + p.out_at + (begin + bag) * p.out_stride + col;
+        if constexpr (W == 4) neo__bags_put(to, x);
+        else *to = x.v[0];
+    }
+    /* The open bucket is summed; its bag is, where the next id is another's. */
+    __device__ void turn(int next) {
+        if (open >= 0) tree.push(open & ((1 << BUCKET_BITS) - 1), s);
+        if (open >= 0 && open >> BUCKET_BITS != next >> BUCKET_BITS) {
+            neo__floats<W> sum = tree.total();
+            if (t.buckets > 1) neo__cuda_plus<W>(sum, neo__floats<W>{}); /* no -0 */
+            put(open >> BUCKET_BITS, sum);
+            tree.depth = 0;
+        }
+        open = next, s = {};
+    }
+    /* Add those in line. */
+    __device__ void add(void) {
+        const unsigned mask = neo__mask_warp();
+        const int lane = threadIdx.x % 16, shift = threadIdx.x % 32 - lane;
+        const neo_dtype dtype = t.store.dtype;
+        const int64_t k = offsets()[0] + __shfl_sync(mask, id, NEO__MIN(lane, line - 1), 16);
+        const int64_t row = neo__bags_row(job, t.rows, k);
+        const float weight = job.batch.weights ? neo__bags_weight_of(job, k) : 1.0f,
+                    scale = dtype == NEO_I8 ? t.store.scale[2 * row] : 0.0f,
+                    bias = dtype == NEO_I8 ? t.store.scale[2 * row + 1] : 0.0f;
+        neo__bags_raw x[AHEAD];
+        const char *from[AHEAD];
+        const long long at = (long long)(uintptr_t)(t.store.data + row * t.store.row_bytes);
         NEO__UNROLL for (int a = 0; a < AHEAD; a++)
-            at[a] = k + a < k_end ? neo__bags_row(job, t.rows, k + a) : -1;
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            if (at[a] < 0) continue;
-            x[a] = neo__bags_fetch_one(t.store.dtype, t.store.data + at[a] * t.store.row_bytes,
-                                       col);
-            if (t.store.dtype == NEO_I8)
-                scale[a] = t.store.scale[2 * at[a]], bias[a] = t.store.scale[2 * at[a] + 1];
+            from[a] = (const char *)(uintptr_t)__shfl_sync(mask, at, a, 16);
+        neo__bags_fetch_all<W>(dtype, x, from, col < t.store.dim ? col : 0);
+        for (int done = 0; done < line;) { /* bucket by bucket */
+            const int now = __shfl_sync(mask, key, done, 16);
+            const unsigned all = __ballot_sync(mask, lane < line && key == now) >> shift & 0xFFFFu;
+            if (now != open) turn(now);
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
+                if (!(all >> a & 1u)) continue;
+                const float w = __shfl_sync(mask, weight, a, 16),
+                            u = __shfl_sync(mask, scale, a, 16), v = __shfl_sync(mask, bias, a, 16);
+                neo__cuda_plus<W>(s, w, neo__bags_some<W>(dtype, x[a], u, v));
+            }
+            done += __popc(all);
         }
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            if (at[a] < 0) continue;
-            const float now = neo__bags_one(t.store.dtype, x[a], scale[a], bias[a]);
-            s = job.batch.weights ? __fmaf_rn(neo__bags_weight_of(job, k + a), now, s)
-                                  : __fadd_rn(s, now);
+        line = 0;
+    }
+    /* The ids of a bag: those of the lowest bucket, then those of the next that has any. */
+    __device__ void take(int bag) {
+        const unsigned mask = neo__mask_warp();
+        const int lane = threadIdx.x % 16, shift = threadIdx.x % 32 - lane;
+        const int64_t k = offsets()[bag], k_end = offsets()[bag + 1];
+        bool none = true;
+        for (int64_t row = 0, next; row >= 0; row = next) {
+            int64_t bucket = 0, begin = 0, end = INT64_MAX;
+            if (t.buckets > 1) {
+                bucket = neo__bucket_of(t.bucket_rows, t.buckets, row + t.first_row);
+                begin = neo__bucket_begin(t.bucket_rows, t.buckets, bucket) - t.first_row;
+                end = neo__bucket_begin(t.bucket_rows, t.buckets, bucket + 1) - t.first_row;
+            }
+            next = -1;
+            for (int64_t tile = k; tile < k_end; tile += 16) {
+                const int64_t at = tile + lane < k_end ? neo__bags_row(job, t.rows, tile + lane)
+                                                       : -1;
+                const int64_t mine = at >= 0 && job.batch.lines && t.buckets > 1
+                                         ? neo__bag_row_of(&t.store, at)
+                                         : at;
+                if (mine >= end && (next < 0 || mine < next)) next = mine;
+                unsigned in = __ballot_sync(mask, mine >= 0 && mine >= begin && mine < end);
+                for (in = in >> shift & 0xFFFFu; in; in &= in - 1) {
+                    none = false;
+                    if (lane == line)
+                        id = (int)(tile - offsets()[0]) + __ffs((int)in) - 1,
+                        key = bag << BUCKET_BITS | (int)bucket;
+                    if (++line == AHEAD) add();
+                }
+            }
+            for (int lanes = 8; lanes > 0 && t.buckets > 1; lanes /= 2) {
+                const int64_t other = __shfl_xor_sync(mask, (long long)next, lanes, 16);
+                if (other >= 0 && (next < 0 || other < next)) next = other;
+            }
         }
+        if (none) put(bag, {});
     }
-    return s;
-}
-/* The same of the rows in [begin, end), one after another; *next: the lowest row from `end` on, or
-   -1. */
-static __device__ float neo__bags_bucket(const neo__bags_job &job, const neo__job_table &table,
-                                         int64_t k, int64_t k_end, int64_t begin, int64_t end,
-                                         int64_t col, int64_t *next) {
-    float s = 0.0f;
-    *next = -1;
-    for (; k < k_end; k++) {
-        const int64_t at = neo__bags_row(job, table.rows, k);
-        const int64_t row = at >= 0 && job.batch.lines ? neo__bag_row_of(&table.store, at) : at;
-        if (row >= end && (*next < 0 || row < *next)) *next = row;
-        if (row < 0 || row < begin || row >= end) continue;
-        const float x = neo__bags_element(table.store, at, col);
-        s = job.batch.weights ? __fmaf_rn(neo__bags_weight_of(job, k), x, s) : __fadd_rn(s, x);
-    }
-    return s;
-}
-/* The same, bucket by bucket. */
-static __device__ float neo__bags_buckets(const neo__bags_job &job, const neo__job_table &t,
-                                          int64_t k, int64_t k_end, int64_t col) {
-    neo__cuda_parts<1> tree;
-    for (int64_t row = 0; row >= 0;) {
-        const int64_t bucket = neo__bucket_of(t.bucket_rows, t.buckets, row + t.first_row);
-        const int64_t begin = neo__bucket_begin(t.bucket_rows, t.buckets, bucket) - t.first_row;
-        const int64_t end = neo__bucket_begin(t.bucket_rows, t.buckets, bucket + 1) - t.first_row;
-        neo__floats<1> s;
-        s.v[0] = neo__bags_bucket(job, t, k, k_end, begin, end, col, &row);
-        tree.push(bucket, s);
-    }
-    return __fadd_rn(tree.total().v[0], 0.0f);
-}
-NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
+};
+/* Rows with row buckets, by fours where W is 4; and rows that cannot be read so, where it is 1. */
+template <int W> NEO__BAGS_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job, int run) {
     if (neo__bags_refused(job)) return;
     for (int f = blockIdx.y; f < job.fixed.feature_count; f += gridDim.y) {
-        const neo__job_feature p = job.told.features[f];
-        const neo__job_table &t = job.fixed.tables[p.table];
-        const bool only_cut = neo__bags_pool_lanes(t, job.tensor.aligned) != 0;
-        if (only_cut && t.buckets == 1) continue;
-        NEO__CUDA_EACH(tile, (p.bags + 15) / 16, 16) { /* a lane looks at a bag */
-            const int64_t *offsets = job.batch.offsets + p.first_bag + tile * 16;
-            const int lane = threadIdx.x % 16, shift = threadIdx.x % 32 - lane;
-            const bool here = tile * 16 + lane < p.bags;
-            const bool mine =
-                here && (!only_cut || neo__bags_cuts_sums(t, offsets[lane + 1] - offsets[lane]));
-            unsigned left = __ballot_sync(neo__mask_warp(), mine) >> shift & 0xFFFFu;
-            for (; left; left &= left - 1) {
-                const int b = __ffs((int)left) - 1;
-                const int64_t k = offsets[b], k_end = offsets[b + 1];
-                float *to = job.tensor.out + p.out_at + (tile * 16 + b) * p.out_stride;
-                for (int64_t col = lane; col < t.store.dim; col += 16) {
-                    const float s = t.buckets == 1
-                                        ? neo__bags_column(job, t, k, k_end, col)
-                                        : neo__bags_buckets(job, t, k, k_end, col);
-                    to[col] = neo__bags_mean(t, s, k_end - k);
-                }
+        const neo__job_feature &p = job.told.features[f];
+        const neo__job_table &t = job.fixed.tables[p.table]; /* a copy would take registers */
+        const bool fours = neo__bags_lanes(t, job.tensor.aligned) != 0;
+        if (fours != (W == 4) || (fours && t.buckets == 1)) continue;
+        NEO__CUDA_EACH(i, (p.bags + run - 1) / run, 16) {
+            const int bags = (int)NEO__MIN((int64_t)run, p.bags - i * run);
+            for (int64_t first = 0; first < t.store.dim; first += 16 * W) {
+                neo__cuda_parts<W> tree;
+                neo__bags_line<W> line = {job, t, tree, p, i * run,
+                                          (int)(first + threadIdx.x % 16 * W), {}, -1, 0, 0, 0};
+                for (int bag = 0; bag < bags; bag++) line.take(bag);
+                if (line.line > 0) line.add();
+                line.turn(-1);
             }
         }
     }
@@ -5560,12 +5716,17 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
     for (int f = 0; f < j->fixed.feature_count; f++) {
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
         const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
-        lanes[t.store.dtype] |= has;
-        any |= !has || t.buckets > 1;
+        if (t.buckets == 1) lanes[t.store.dtype] |= has;
+        any |= !has ? 1u : t.buckets > 1 ? 4u : 0u;
     }
-    if (any)
-        NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
-                                  {neo__bags_grid(gpu, j, 16, 16)}, *j));
+    const int run = neo__bags_stretch(gpu, j, 16);
+    const dim3 grid = neo__bags_grid(gpu, j, 16, run);
+    if (any & 1u)
+        NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel<1>, {grid}, *j,
+                                  run));
+    if (any & 4u)
+        NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel<4>, {grid}, *j,
+                                  run));
     NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
     NEO__TRY((neo__bags_run_pools<NEO_F16, 2, 4, 8, 16, 32>(gpu, j, lanes[NEO_F16])));
     NEO__TRY((neo__bags_run_pools<NEO_BF16, 2, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
@@ -7613,6 +7774,11 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *graph) {
     NEO__TRY(neo__cuda_enter(graph->d));
     if (graph->d->device.checked) return NEO_OK; /* calls run one by one, and are looked at */
     if (graph->wanted_bytes > graph->copy_bytes) { /* half more at least, so that it is seldom */
+        snprintf(graph->d->advice, sizeof graph->d->advice,
+                 "a step copied %zu bytes to the device, but its pinned memory had %zu: it waited, "
+                 "and was split; with neo_cuda_graph_desc.copy_bytes as large none is",
+                 graph->wanted_bytes, graph->copy_bytes);
+        graph->d->device.advice = graph->d->advice;
         const size_t half_more = graph->copy_bytes + graph->copy_bytes / 2;
         const size_t bytes = neo__cuda_up(NEO__MAX(graph->wanted_bytes, half_more), 256);
         if (neo__graph_grow(graph, bytes) != NEO_OK) graph->wanted_bytes = 0; /* as it is, then */

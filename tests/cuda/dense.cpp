@@ -219,6 +219,47 @@ static void test_memory(void) {
     gpu->host_free(gpu, pinned, 1000);
     gpu->host_free(gpu, NULL, 0);
 }
+static int warnings;
+static char warning[300];
+static void note_warning(neo_log_level level, const char *text, void *) {
+    warnings += level == NEO_LOG_WARNING;
+    snprintf(warning, sizeof warning, "%s", text);
+}
+/* What fits into the ring of pinned memory goes through it in parts, without a wait; what does not
+   and comes again to the same place is warned of, once by every context. */
+static void test_large_copies(void) {
+    const int64_t ring = (int64_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES / 4, most = ring + 3;
+    neo_device *d = device_make(0);
+    NEO__ZERO(neo_ctx_desc, desc);
+    desc.threads = 1, desc.device = d;
+    desc.logger.log = note_warning;
+    neo_ctx *ctx[2];
+    neo_tensor to;
+    for (neo_ctx *&c : ctx) CHECK_OK(neo_ctx_create(&desc, &c));
+    CHECK_OK(neo_tensor_alloc(ctx[0], NEO_F32, 1, &most, &to));
+    float *from = floats(most), *back = floats(most);
+    warnings = 0;
+    for (int i = 0; i < 8; i++) {
+        const int64_t n = i < 4 ? ring - 70000 * i : most;
+        const uint64_t waits = neo_cuda_get_stats(d).waits;
+        for (int64_t k = 0; k < n; k++) from[k] = (float)(k + 7 * i);
+        neo_tensor part = to;
+        part.shape[0] = n;
+        CHECK_OK(neo_tensor_copy(ctx[i > 6], neo_tensor_1d(from, NEO_F32, n), part));
+        CHECK_INT((int64_t)(neo_cuda_get_stats(d).waits - waits), i < 4 ? 0 : 1);
+        CHECK_INT(warnings, i < 6 ? 0 : i - 5); /* at the copy after the second one; by each */
+        memset(from, 0, (size_t)n * sizeof *from);
+        CHECK_OK(neo_tensor_copy(ctx[0], part, neo_tensor_1d(back, NEO_F32, n)));
+        int64_t wrong = 0;
+        for (int64_t k = 0; k < n; k++) wrong += back[k] != (float)(k + 7 * i);
+        CHECK_INT(wrong, 0);
+    }
+    CHECK(strstr(warning, "copies of 1048588 bytes") && strstr(warning, "memory has 1048576"));
+    CHECK(strstr(warning, "neo_cuda_graph_desc.copy_bytes"));
+    neo_tensor_free(ctx[0], &to);
+    for (neo_ctx *c : ctx) neo_ctx_destroy(c);
+    neo_cuda_device_destroy(d);
+}
 /* A fault of a kernel is returned by a later call, and by every one after that. */
 static void test_fault(void) {
 #ifdef NEO_CUDA_ON_CPU
@@ -1411,7 +1452,7 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
              option);
     compare(text, tolerance);
 }
-/* A device that is not exact takes a block for a row where rows are wide; option 4: most logits are
+/* Wide rows have a block each, by one order where the device is exact; option 4: most logits are
    masked. */
 static void test_losses_wide(void) {
     neo_device *exact = gpu;
@@ -1422,6 +1463,13 @@ static void test_losses_wide(void) {
                        w == 3 ? 2050 : 1023 + 1100 * w, option, 1e-6);
     neo_cuda_device_destroy(gpu);
     gpu = exact;
+    /* Of several rounds: their maximum comes in the first, or any later one. */
+    for (int option = 0; option < 7; option++) {
+        loss_check(NEO__LOSS_CROSS_ENTROPY, 5, 9000 + option, option, 0);
+        loss_check(NEO__LOSS_CROSS_ENTROPY, 2, 1023 + option, option, 0);
+    }
+    loss_check(NEO__LOSS_CROSS_ENTROPY, 1, (int64_t)NEO__ROW_SUMS * NEO__BLOCK, 2, 0);
+    loss_check(NEO__LOSS_CROSS_ENTROPY, 1, (int64_t)NEO__ROW_SUMS * NEO__BLOCK + 1, 0, 0);
 }
 static void test_losses(void) {
     static const int64_t rows[] = {0, 1, 7, 16, 100, 700}, widths[] = {2, 17, 300};
@@ -1744,6 +1792,7 @@ int main(void) {
     cpu = test_ctx(1, NEO_ISA_BEST, 1);
     gpu = device_make(1);
     RUN(test_memory);
+    RUN(test_large_copies);
     RUN(test_graph_fails);
     RUN(test_elements);
     RUN(test_blend);

@@ -62,6 +62,14 @@ typedef struct Trainer {
     neo_tensor label;
 } Trainer;
 
+static int warnings; /* of all trainers' contexts since it was 0, */
+static char warning[300]; /* and the last of them */
+static void note_warning(neo_log_level level, const char *text, void *user) {
+    (void)user;
+    if (level != NEO_LOG_WARNING) return;
+    warnings++;
+    snprintf(warning, sizeof warning, "%s", text);
+}
 static float clip_type; /* of the trainers that are made next, */
 static size_t pool;     /* and of their graphs' room */
 static void make_model(Trainer *t, float clip_norm) {
@@ -100,6 +108,7 @@ static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_
     c.seed = 5;
     c.repro_shards = shards;
     c.device = device;
+    c.logger.log = note_warning;
     CHECK_OK(neo_ctx_create(&c, &t->ctx));
     make_model(t, clip_norm);
     CHECK_OK(neo_tensor_alloc(t->ctx, NEO_F32, 2, shape, &t->label));
@@ -162,6 +171,7 @@ static void test_bits(void) {
         double losses[3][STEPS];
         uint64_t digest[3];
         clip_type = cases[c].type;
+        warnings = 0;
         for (int i = 0; i < 3; i++) {
             make_trainer(&t[i], i ? gpu : NULL, cases[c].shards, cases[c].clip,
                          i == 2 ? cases[c].copy_bytes : -1);
@@ -186,9 +196,12 @@ static void test_bits(void) {
                       STEPS); /* one a step; products of 1 and of 2 rows have other kernels, */
             CHECK(stats.graphs >= 3 && stats.graphs < 9); /* eighths of MOST_IDS other sorts */
             CHECK(stats.updates > 0);
+            CHECK_INT(warnings, 0);
         } else {
             CHECK(stats.launches > STEPS);
             CHECK(stats.copy_bytes > 512 && stats.split > 0 && stats.split < 4); /* then it grew */
+            CHECK_INT(warnings, 1);
+            CHECK(strstr(warning, "its pinned memory had 512") && strstr(warning, "copy_bytes"));
         }
         for (int i = 0; i < 3; i++) free_trainer(&t[i]);
     }

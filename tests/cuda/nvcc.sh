@@ -66,7 +66,7 @@ if have "$NVCC"; then
             attention_kernelILi1E=80 attention_back_kernelILi1E=128
             attention_mma_back_kernelILi(32|64)ELb0=168 attention_mma_kernelILi(32|64)E=128
             attention_kernel=128 attention_back=224 attention=255 interact_kernel=168
-            bags_(pool|plain|update|step|copy_fours)_kernel=128
+            bags_(pool|pool_any|plain|update|step|copy_fours)_kernel=128
             (gemm|narrow|columns|norm|sample)_kernel=128
             cut_kernel=128 .=80' '
         BEGIN { n = split(limits, limit, /[ \n]+/) }
@@ -79,8 +79,8 @@ if have "$NVCC"; then
     if [ -s "$W/kernels" ] && [ -z "$over" ]; then pass; else fail "kernels:" && echo "$over"; fi
     ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=8x16 \
         bags_update_kernel=8x16 bags_plain_kernel=8x16 bags_step_kernel=8 bags_part_sums=32x16 \
-        bags_copy_fours_kernel=8 bags_copy_kernel=8 bags_pool_any_kernel=8 \
-        embedding_back_kernelILi4E=8x16 >"$W/loads" 2>&1
+        bags_copy_fours_kernel=8 bags_copy_kernel=8 bags_pool_any_kernelILi1E=8 \
+        bags_pool_any_kernelILi4E=8x16 embedding_back_kernelILi4E=8x16 >"$W/loads" 2>&1
     case $? in
     0) pass ;;
     77 | 127) skip "loads in flight: $(cat "$W/loads")" ;;
