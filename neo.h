@@ -360,7 +360,7 @@ NEO_API void neo_ctx_destroy(neo_ctx *ctx);
    is full: "2 mlp ('bottom', 'top'), 1 bags ('tables'), 3 tensors". Objects that another one made
    for itself are not among them. */
 NEO_API int64_t neo_ctx_live(neo_ctx *ctx, char *text, size_t bytes);
-
+/* Threads that compute, leaves of a batch (repro_shards), the seed ... of the context. */
 NEO_API int neo_ctx_threads(const neo_ctx *ctx);
 NEO_API int64_t neo_ctx_time_ns(const neo_ctx *ctx); /* neo_time_ns, or its executor's clock */
 NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx);
@@ -496,7 +496,7 @@ typedef struct neo_tensor {
     neo_place place;    /* of data */
     const char *absent; /* data NULL: why there is none just now, for messages; not owned */
 } neo_tensor;
-
+/* neo_dtype_size: bytes of an element. */
 NEO_API size_t neo_dtype_size(neo_dtype dtype);
 NEO_API const char *neo_dtype_name(neo_dtype dtype); /* "f32", "bf16", ... */
 
@@ -736,7 +736,7 @@ typedef struct neo_param {
     neo_tensor grad;  /* f32, same shape; backward functions overwrite it */
     int frozen;       /* 1: it has none (of a neo_fsdp_unit with freeze); layers compute none */
 } neo_param;
-
+/* neo_params_create: an empty set. neo_params_destroy: NULL is allowed. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_params_create(neo_ctx *ctx, neo_params **params);
 NEO_API void neo_params_destroy(neo_params *params);
 /* neo_params_add: a new parameter, initialised (see neo_tensor_init; DEFAULT is zeros).
@@ -1871,7 +1871,7 @@ NEO_API neo_status neo_bags_clear(neo_bags *bags);
    Errors: as forward. NEO_ERR_UNSUPPORTED: a batch with an inverse. */
 NEO_API neo_status neo_bags_weight_grad(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights);
-
+/* Tables and features as the description had them; the name of no table is NULL. */
 NEO_API int32_t neo_bags_table_count(const neo_bags *bags);
 NEO_API int64_t neo_bags_out_width(const neo_bags *bags); /* sum of the features' dims */
 NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
@@ -11185,15 +11185,15 @@ static neo_status neo__optim_run(neo_optim *o, neo__optim_call *call) {
     return NEO__RUN(o->ctx, "neo_optim_step", optim, call);
 }
 /* Addresses may change between steps: those of a sharded set do. */
-static neo_status neo__optim_bind(neo_optim *optim) {
+static neo_status neo__optim_bind(neo_optim *optim, const char *fn) {
     NEO__CHECK(neo_params_count(optim->params) == optim->param_count, NEO_ERR_STATE,
-               "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
+               "%s: the set has %d parameters, had %d at neo_optim_create", fn,
                neo_params_count(optim->params), optim->param_count);
     for (int i = 0; i < optim->param_count; i++) {
         const neo_param *p = neo_params_at(optim->params, i);
         const neo_tensor t = p->value.data ? p->grad : p->value;
         if (t.absent && !t.data && neo_tensor_count(t) > 0)
-            return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
+            return neo__no_data(fn, p->name, t, NEO_ERR_STATE);
         optim->spans[i].w = neo__f32(p->value);
         optim->spans[i].grad = neo__f32(p->grad);
     }
@@ -11409,7 +11409,7 @@ static neo_status neo__optim_step_inside(neo_optim *optim, float lr) {
     double clip = 1.0, norm = 0.0;
     int later = 0;
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_optim_step: lr is %g", (double)lr);
-    NEO__TRY(neo__optim_bind(optim));
+    NEO__TRY(neo__optim_bind(optim, "neo_optim_step"));
     if (optim->ctx->check_finite) NEO__TRY(neo__optim_look(optim));
     if (desc->clip_norm > 0.0f) {
         NEO__CHECK(!optim->has_squares || desc->clip_norm_type == 2.0f, NEO_ERR_ARG,

@@ -229,7 +229,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int de
    a collective: the other ranks see a rank that left only if they wait for it. The group that a
    rank's function was given is left alone, with a warning. */
 NEO_API void neo_comm_destroy(neo_comm *comm);
-
+/* This rank of the group, how many there are, its context, and what carries the messages. */
 NEO_API int neo_comm_rank(const neo_comm *comm);
 NEO_API int neo_comm_size(const neo_comm *comm);
 NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm);

@@ -377,7 +377,7 @@ NEO_API neo_status neo_shard_score_keys(neo_shard *shard, int32_t table, const u
                                         const float *scores, int64_t count);
 NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least, int most,
                                         int64_t *pruned);
-
+/* neo_shard_out_width: columns of pooled rows, those of all features. */
 NEO_API int64_t neo_shard_out_width(const neo_shard *shard);
 typedef struct neo_shard_stats {
     int64_t steps;            /* of the optimizer */

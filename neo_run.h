@@ -298,7 +298,8 @@ NEO_API void neo_histogram_add(neo_histogram *histogram, const float *x, int64_t
 NEO_API double neo_histogram_limit(int bucket);
 /* neo_optim_histograms: weights[i], grads[i] of parameter i of the set, over all ranks, each number
    once; as neo_optim_norms, when. Collective over the optimizer's group.
-   Errors   NEO_ERR_ARG: a NULL. NEO_ERR_UNSUPPORTED: a device has them. Those of the group. */
+   Errors   NEO_ERR_ARG: a NULL. NEO_ERR_UNSUPPORTED: a device has them. NEO_ERR_STATE: as
+            neo_optim_step. Those of the group. */
 NEO_API neo_status neo_optim_histograms(neo_optim *optim, neo_histogram *weights,
                                         neo_histogram *grads);
 /* neo_events_histogram: errors as of neo_events_scalar. */
@@ -2654,6 +2655,7 @@ NEO_API neo_status neo_optim_histograms(neo_optim *optim, neo_histogram *weights
     NEO__CHECK_LIVE(optim, fn, "optim");
     NEO__CHECK(weights && grads, NEO_ERR_ARG, "%s: weights or grads is NULL", fn);
     NEO__CHECK(!optim->ctx->device, NEO_ERR_UNSUPPORTED, "%s: the parameters are on a device", fn);
+    NEO__TRY(neo__optim_bind(optim, fn));
     for (int i = 0; i < 2 * optim->param_count; i++) {
         neo_histogram *h = i % 2 ? &grads[i / 2] : &weights[i / 2];
         const neo__optim_span *span = &optim->spans[i / 2];

@@ -449,7 +449,7 @@ NEO__HOT_END
    model.json read once, front to back, into a neo__model_json; then what the model of that name
    needs is checked to be there.
    ------------------------------------------------------------------------ */
-enum { NEO__MODEL_VERSION = 1, NEO__MODEL_JSON_BYTES = 1 << 26, NEO__MODEL_TOWERS = 256 };
+enum { NEO__MODEL_VERSION = 1, NEO__MODEL_TOWERS = 256 };
 typedef enum neo__meeting { /* of the dense part and the features: as in dlrm's options.h */
     NEO__MEETS_NOTHING, /* a GPT */
     NEO__MEETS_DOTS,    /* pairwise dot products */
@@ -1246,25 +1246,13 @@ static neo_status neo__model_words(neo_model *model, neo_load_desc *load) {
     neo_state_destroy(state);
     return status;
 }
-/* A count of each feature, to [features + 1]. */
-static neo_status neo__model_counts(neo__json *json, int32_t features, int64_t *to) {
-    int more = 1;
-    NEO__TRY(neo__json_open(json, '['));
-    for (int32_t t = 0; t <= features; t++) {
-        NEO__TRY(neo__json_next(json, ']', t, &more));
-        if (more != (t < features))
-            return neo__json_fail(json, json->at, "not one number of each feature");
-        if (more) NEO__TRY(neo__json_count(json, &to[t]));
-    }
-    return NEO_OK;
-}
 static neo_status neo__model_hot(neo_model *model, int kind, neo__json *json) {
     const int32_t features = model->feature_count;
     int64_t *counts;
     NEO__TRY(NEO__ARENA(&model->arena, counts, features + 1));
     if (!model->hot)
         NEO__TRY(NEO__ARENA(&model->arena, model->hot, NEO__HOT_KINDS * features + 1));
-    NEO__TRY(neo__model_counts(json, features, counts));
+    NEO__TRY(neo__json_counts(json, features, counts));
     for (int32_t t = 0; t < features; t++) model->hot[kind * features + t].count = counts[t];
     return NEO_OK;
 }
@@ -1276,7 +1264,7 @@ static neo_status neo__model_towers(neo_model *model, neo__json *json) {
     NEO__TRY(NEO__ARENA(&model->arena, tower, features + 1));
     NEO__TRY(NEO__ARENA(&model->arena, spec->place, features + 1));
     NEO__TRY(NEO__ARENA(&model->arena, spec->tower_end, NEO__MODEL_TOWERS));
-    NEO__TRY(neo__model_counts(json, features, tower));
+    NEO__TRY(neo__json_counts(json, features, tower));
     for (int k = 0; at < features; k++) {
         const int64_t first = at;
         for (int32_t t = 0; k < NEO__MODEL_TOWERS && t < features; t++)

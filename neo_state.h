@@ -58,7 +58,7 @@ typedef enum neo_state_kind {
     NEO_STATE_PROGRESS   /* not in the digest: positions, counts of what was read; saved there
                             too */
 } neo_state_kind;
-
+/* neo_state_create: a list of nothing yet. neo_state_destroy: NULL is allowed; tensors stay. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_state_create(neo_ctx *ctx, neo_state **state);
 NEO_API void neo_state_destroy(neo_state *state);
 /* neo_state_add: t is contiguous; its memory must outlive the state. A double is f64[1]
@@ -273,6 +273,14 @@ NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step);
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
                                          const char *name, double *value);
+
+/* neo_checkpoint_counts: what model.json of a checkpoint (neo_save_desc.model) has as a list of
+   whole numbers, one of each of `count` features: "hot_rows": [6, 0, 2]. step: as above.
+   Errors   NEO_ERR_NOT_FOUND: no such checkpoint, or it has no such list or no model.json.
+            NEO_ERR_FORMAT: file and byte that is no JSON, or no list of so many; NEO_ERR_IO,
+            NEO_ERR_MEMORY. Some of `to` may have changed then. */
+NEO_API neo_status neo_checkpoint_counts(neo_ctx *ctx, const char *dir, int64_t step,
+                                         const char *name, int64_t *to, int32_t count);
 #endif
 
 /* The subject of neo_load's NEO_ERR_MISMATCH. */
@@ -737,6 +745,18 @@ static neo_status neo__json_skip(neo__json *json) {
     return neo__json_number(json, &number, &length, &integer);
 }
 /* Nothing but white space may follow. */
+/* A list of `count` whole numbers, one of each feature. */
+static neo_status neo__json_counts(neo__json *json, int32_t count, int64_t *to) {
+    int more = 1;
+    NEO__TRY(neo__json_open(json, '['));
+    for (int32_t i = 0; i <= count; i++) {
+        NEO__TRY(neo__json_next(json, ']', i, &more));
+        if (more != (i < count))
+            return neo__json_fail(json, json->at, "not one number of each feature");
+        if (more) NEO__TRY(neo__json_count(json, &to[i]));
+    }
+    return NEO_OK;
+}
 static neo_status neo__json_end(neo__json *j) {
     neo__json_peek(j);
     return j->at == j->size
@@ -2950,6 +2970,7 @@ NEO__HOT_END
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
 #define NEO__CKPT_MODEL "model.json"
+enum { NEO__MODEL_JSON_BYTES = 1 << 26 };
 #define NEO__CKPT_MANIFEST "manifest.json"
 #define NEO__CKPT_FORMAT "neo-checkpoint"
 #define NEO__CKPT_TAIL ",\n \"manifest_crc32c\": \"%08" PRIx32 "\"}\n"
@@ -5054,6 +5075,46 @@ NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t 
         status = neo_fail(NEO_ERR_NOT_FOUND, "%s: it has no metric %s", load->dir, name);
     if (status == NEO_OK) *value = load->metric_value;
     neo__ckpt_load_free(load);
+    neo__arena_free(&arena);
+    return status;
+}
+#endif
+
+#if !defined(NEO_INFERENCE)
+/* Finds a list in the text of a model.json. */
+static neo_status neo__ckpt_counts(neo__json *json, const char *name, int64_t *to, int32_t count) {
+    char *key = NULL;
+    int found = 0;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) break;
+        if (strcmp(key, name) != 0) NEO__TRY(neo__json_skip(json));
+        else NEO__TRY(neo__json_counts(json, count, to));
+        found |= strcmp(key, name) == 0;
+    }
+    NEO__TRY(neo__json_end(json));
+    NEO__CHECK(found, NEO_ERR_NOT_FOUND, "%s: it has no %s", json->file, name);
+    return NEO_OK;
+}
+NEO_API neo_status neo_checkpoint_counts(neo_ctx *ctx, const char *dir, int64_t step,
+                                         const char *name, int64_t *to, int32_t count) {
+    static const char *const fn = "neo_checkpoint_counts";
+    char folder[NEO__PATH_BYTES], path[NEO__PATH_BYTES], *text = NULL;
+    neo__ckpt_search search;
+    int64_t bytes = 0;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(dir && dir[0] && name && to && count >= 0, NEO_ERR_ARG,
+               "%s: an argument is NULL, dir is empty, or count is below 0", fn);
+    NEO__TRY(neo__ckpt_find(dir, step, &search));
+    NEO__TRY(neo__ckpt_path(folder, dir, search.found, search.suffix));
+    NEO__TRY(neo__path_join(path, folder, NEO__CKPT_MODEL));
+    neo__arena arena = {ctx, NULL, NULL, 0, fn};
+    neo_status status = neo__file_load(&arena, path, NEO__MODEL_JSON_BYTES, &text, &bytes);
+    neo__json json = {text, (size_t)bytes, 0, path, 0, 0};
+    if (status == NEO_OK)
+        status = text ? neo__ckpt_counts(&json, name, to, count)
+                      : neo_fail(NEO_ERR_FORMAT, "%s: no description of a model", path);
     neo__arena_free(&arena);
     return status;
 }

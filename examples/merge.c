@@ -14,17 +14,19 @@
 
 int main(int argc, char **argv) {
     neo_export_desc desc = {.dir = argc > 1 ? argv[1] : NULL, .path = argc > 2 ? argv[2] : NULL};
+    const char *step = NULL; /* of no number above 0 */
     int bad = argc < 3;
     for (int i = 3; i < argc && !bad; i++) {
         char *end = "";
         if (strcmp(argv[i], "--state") == 0) desc.with_state = 1;
         else if (strcmp(argv[i], "--step") == 0 && i + 1 < argc)
-            desc.step = strtoll(argv[++i], &end, 10), bad = *end || desc.step < 1;
+            desc.step = strtoll(argv[++i], &end, 10), step = *end || desc.step < 1 ? argv[i] : step;
         else bad = 1;
     }
 #if defined(SIGXFSZ)
     signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f: an error of its write, that names it */
 #endif
+    if (step && !bad) return fprintf(stderr, "merge: --step %s: no step above 0\n", step), 2;
     if (bad) {
         fprintf(stderr, "usage: %s DIRECTORY FILE.safetensors [--state] [--step N]\n", argv[0]);
         return 2;

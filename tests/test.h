@@ -15,6 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A path in $TMPDIR (build/tmp under make, else /tmp); a few at a time. */
+static inline const char *tmp_path(const char *name) {
+    static char paths[8][1024];
+    static int next;
+    const char *dir = getenv("TMPDIR");
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/neo-test-%s", dir ? dir : "/tmp", name);
+    return path;
+}
+
 static int test_passed, test_failed, test_skipped;
 static int test_errors;                  /* failed checks of the running function */
 static const char *test_skip_reason;     /* set by SKIP */

@@ -16,7 +16,12 @@ static const char *const CURVES[NEO_ROWS_COUNT] = {
 static const char *const WAYS[NEO_LAYER_COUNT] = {
     "forward", "backward", "last", "dots", "dots-backward", "attention", "attention-backward",
     "rest", "rest-backward"};
-/* What a cluster file has as a name and a number. */
+/* Optimizers of tables, as neo_bag_optim_kind. */
+static const char *const OPTIMIZERS[NEO_BAG_OPTIM_COUNT] = {
+    "sgd", "adagrad", "rowwise_adagrad", "adam", "partial_adam", "lamb", "partial_lamb", "lars",
+    "ftrl"};
+/* What a cluster file has as a name and a number. None is 0 where that would stand for a default:
+   the line is left out instead. */
 enum { CLUSTER_NUMBERS = 17 };
 typedef struct cluster_number {
     const char *name;
@@ -30,26 +35,32 @@ static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBE
         {"copy", &k->copy, 1e-6, 1e6},         {"bucketed", &k->bucketed, 1e-6, 1e6},
         {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
         {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6},
-        {"step", &k->step, 0, 1e6},            {"step_near", &k->step_near, 0, 1e6},
-        {"step_large", &k->step_large, 0, 1e6}, {"cache", &k->cache, 0, 1e15},
+        {"step", &k->step, 0, 1e6},            {"step_near", &k->step_near, 1e-6, 1e6},
+        {"step_large", &k->step_large, 1e-6, 1e6}, {"cache", &k->cache, 1, 1e15},
         {"others", &k->others, 0, 1e18},
         {"host_bandwidth", &c->host_bandwidth, 0, 1e18}, {"host_row_us", &c->host_row_us, 0, 1e9}};
     memcpy(numbers, all, sizeof all);
 }
 
-/* A number, perhaps with a unit (K, M, G, T, KiB, MiB, GiB, TiB), and nothing behind it. Returns
-   whether it is one of [least, most]. */
-static inline int cluster_parse(const char *text, double least, double most, double *value) {
-    static const struct { const char *name; double factor; } UNITS[] = {
-        {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"KiB", 1024.0},
-        {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+/* A number, perhaps with a unit, and nothing behind it: KiB, MiB, GiB, TiB are powers of 1024; K,
+   M, G, T are that, too, of bytes, as in the options of dlrm, and of all else powers of 1000.
+   Returns whether it is one of [least, most]. */
+static inline int cluster_parse(const char *text, int is_bytes, double least, double most,
+                                double *value) {
+    static const char units[] = "KMGT";
     char *end;
-    const double x = strtod(text, &end);
-    for (size_t i = 0; end != text && i < sizeof UNITS / sizeof UNITS[0]; i++) {
-        *value = x * UNITS[i].factor;
-        if (strcmp(end, UNITS[i].name) == 0) return *value >= least && *value <= most;
-    }
-    return 0;
+    *value = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    const int is_binary = unit && strcmp(end + 1, "iB") == 0;
+    for (const char *u = units; unit && u <= unit; u++)
+        *value *= is_binary || is_bytes ? 1024.0 : 1000.0;
+    if (unit) end += is_binary ? 3 : 1;
+    return end != text && !*end && *value >= least && *value <= most;
+}
+/* Whether number i of a line is of bytes. */
+static inline int cluster_is_bytes(const char *what, int i) {
+    return i == 0 && (strcmp(what, "memory") == 0 || strcmp(what, "tier") == 0 ||
+                      strcmp(what, "cache") == 0);
 }
 /* What numbers of a line go where, by its first two words; value NULL: it says something else. */
 static inline cluster_number cluster_place(neo_cluster *c, const char *what, const char *which,
@@ -131,7 +142,7 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
         if (!word)
             return neo_fail(NEO_ERR_FORMAT, "%s:%d: %s%s%s: %d more number%s wanted", path, line,
                             what, space, which, count - i, count - i == 1 ? " is" : "s are");
-        if (!cluster_parse(word, to.least, to.most, &value) ||
+        if (!cluster_parse(word, cluster_is_bytes(what, i), to.least, to.most, &value) ||
             (other && other->is_whole && value != (double)(int64_t)value))
             return neo_fail(NEO_ERR_FORMAT, "%s:%d: %s%s%s: '%.40s' is no %snumber from %g to %g",
                             path, line, what, space, which, word,

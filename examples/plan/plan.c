@@ -7,6 +7,7 @@
      build/plan examples/plan/models/a1.model examples/plan/clusters/zionex.cluster \
          --ranks 8..4096 --sweep --set cross.bandwidth=25e9 */
 #include "disk.h" /* first: it asks the system for more */
+#include "../train/same_file.h"
 #include "sets.h"
 #include "sweep.h"
 #include "timeline.h"
@@ -46,7 +47,8 @@ static const char HELP[] =
     "plan MODEL CLUSTER [options]: where to put the tables of a model; examples/plan/read.h has "
     "the format of the files\n\n"
     "  --verbose        every table, with why it lies so and not otherwise; every rank\n"
-    "  --memory 32GiB   of a rank, instead of what the cluster file says\n"
+    "  --memory 32GiB   of a rank, instead of what the cluster file says. K, M, G and T of bytes\n"
+    "                   are powers of 1024, as KiB, MiB ..., of all else of 1000\n"
     "  --profile FILE   how often rows are used, as dlrm --save-profile counts it: for tiers, and\n"
     "                   to say how many are worth a copy on every rank, or in each node, and what\n"
     "                   they take, for dlrm --hot-rows auto --warm-rows auto; of one plan\n"
@@ -118,11 +120,11 @@ static int parse_files(const command *c) {
     for (int i = 0; i < 4; i++) {
         const char *name = c->given[writes[i]], *option = NAMES[writes[i]];
         for (int k = 0; k < 5; k++)
-            if (name && reads[k] && strcmp(name, reads[k]) == 0)
+            if (name && reads[k] && is_same_file(name, reads[k]))
                 return fprintf(stderr, "plan: %s %s: is read, too: give another name\n", option,
                                name), 2;
         for (int k = 0; k < i; k++)
-            if (name && c->given[writes[k]] && strcmp(name, c->given[writes[k]]) == 0)
+            if (name && c->given[writes[k]] && is_same_file(name, c->given[writes[k]]))
                 return fprintf(stderr, "plan: %s %s: is written by %s, too: give another name\n",
                                option, name, NAMES[writes[k]]), 2;
     }
@@ -195,7 +197,7 @@ static void read_job(job *j, command *c) {
     if (!j->bags.table_count) missing(c->file[0], "table");
     if (!j->bags.max_batch) missing(c->file[0], "batch");
     if (!j->desc.cluster.ranks) missing(c->file[1], "ranks");
-    if (memory) j->desc.cluster.memory_bytes = (int64_t)number(&option, memory, 1, 1e18);
+    if (memory) j->desc.cluster.memory_bytes = (int64_t)number_of(&option, memory, 1, 1, 1e18);
     if (c->given[OPT_RANKS] && !c->given[OPT_SWEEP])
         j->desc.cluster.ranks = (int32_t)whole(&size, c->given[OPT_RANKS], 1, 4096);
     for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
@@ -446,6 +448,8 @@ int main(int argc, char **argv) {
     if (c.given[OPT_HELP]) return printf("%s", HELP), check_stdout();
     if (c.given[OPT_SET]) return print_set(c.given[OPT_SET]) || check_stdout();
     if (argc < 2) return fprintf(stderr, "%s", HELP), 2;
+    if (c.files == 1 && !c.given[OPT_SETS])
+        return fprintf(stderr, "plan: %s: give a CLUSTER behind it (--help)\n", c.file[0]), 2;
     if (c.files < 2 && !c.given[OPT_SETS])
         return fprintf(stderr, "plan: %s: give a MODEL and a CLUSTER (--help)\n",
                        argv[argc - 1]), 2;

@@ -11,15 +11,18 @@
                                       parameters; after: needs pooled rows, beside: does not
      unit pairs after dots=27x16      products of 27 rows of 16 columns, as neo_interact makes them
      skew 1.05                        exponent of the Zipf law of ids; left out: spread evenly
+     weighted on                      ids have weights
      distinct 0.4                     share of a rank's bags that differ: dlrm --dedup sends those
      wire bf16 bf16                   how pooled rows and their gradients travel: f32 (default) ...
      optimizer rowwise_adagrad        of the tables that follow: sgd, adagrad, rowwise_adagrad
                                       (default), adam ...
-     table NAME 1000000x64 20 buckets=8 pooling=sum placements=tw,cw
-                                      rows x columns, ids per sample; the rest may be left out
-   A cluster file:
-     ranks 128 8                      ranks, and ranks of a node; required. Buffers are counted for
-                                      ranks of one thread
+     table NAME 1000000x64 20 buckets=8 pooling=sum dtype=f16 placements=tw,cw
+                                      rows x columns, ids per sample; the rest may be left out. In a
+                                      name %20 is a blank, and so on
+   A cluster file, where K, M, G and T are powers of 1024 of bytes, as KiB, MiB ..., and of all else
+   powers of 1000:
+     ranks 128 8                      ranks, and ranks of a node, of which the last may have fewer;
+                                      required. Buffers are counted for ranks of one thread
      memory 32GiB                     that each may use for tables and what goes with them
      threads 8                        of each, by which buffers grow; 1 unless it is said
      memory_bandwidth 1300e9          bytes per second
@@ -51,7 +54,7 @@
    tier the first two (tier.dram, rows.lookup), and VALUE the rest of it, as in
    --set "tier.dram=48GiB lfu"; or NAME is one number or word of a line: ranks, ranks_per_node,
    local.bandwidth, local.latency_us, cross.bandwidth, cross.latency_us, wire.forward,
-   wire.backward, table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .placements,
+   wire.backward, table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .dtype, .placements,
    unit.top.flops, .params, .dots.
    An optimizer without a table is that of all. */
 #ifndef PLAN_READ_H
@@ -109,13 +112,17 @@ static void *more(void *p, size_t bytes) {
     return p;
 }
 
-/* A number of [least, most], with a unit: K, M, G, T, KiB, MiB, GiB, TiB. */
-static double number(const source *s, const char *text, double least, double most) {
+/* A number of [least, most], with a unit: see cluster_parse. */
+static double number_of(const source *s, const char *text, int is_bytes, double least,
+                        double most) {
     double value;
-    if (cluster_parse(text, least, most, &value)) return value;
+    if (cluster_parse(text, is_bytes, least, most, &value)) return value;
     fail_at(s, "not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in "
                "32GiB):", text);
     return 0;
+}
+static double number(const source *s, const char *text, double least, double most) {
+    return number_of(s, text, 0, least, most);
 }
 /* One that counts something. */
 static int64_t whole(const source *s, const char *text, double least, double most) {
@@ -134,6 +141,15 @@ static double number_at(const source *s, int i, double least, double most) {
 }
 static int64_t whole_at(const source *s, int i, double least, double most) {
     return whole(s, word_at(s, i), least, most);
+}
+
+/* Whether word i is the second of two. */
+static int either_at(const source *s, int i, const char *const words[2]) {
+    char text[64];
+    if (strcmp(word_at(s, i), words[1]) == 0) return 1;
+    snprintf(text, sizeof text, "neither %s nor %s:", words[0], words[1]);
+    if (strcmp(s->word[i], words[0])) fail_at(s, text, s->word[i]);
+    return 0;
 }
 
 /* ---- lines of a model ---- */
@@ -157,16 +173,41 @@ static neo_pooling pooling_of(const source *s, const char *name) {
     return NEO_POOL_SUM;
 }
 
+static neo_dtype rows_dtype_of(const source *s, const char *name) {
+    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, neo_dtype_name(known[i])) == 0) return known[i];
+    fail_at(s, "not f32, f16, bf16 or i8:", name);
+    return NEO_F32;
+}
+
 /* A word NAME=VALUE of a table. */
 static void set_of_table(const source *s, char *word, neo_table_desc *t, unsigned *allowed) {
-    static const char unknown[] = "not buckets=, pooling= or placements=:";
+    static const char unknown[] = "not buckets=, pooling=, dtype= or placements=:";
     char *value = strchr(word, '=');
     if (!value) fail_at(s, unknown, word);
     *value++ = 0;
     if (strcmp(word, "buckets") == 0) t->row_buckets = (int32_t)whole(s, value, 1, 4096);
     else if (strcmp(word, "pooling") == 0) t->pooling = pooling_of(s, value);
+    else if (strcmp(word, "dtype") == 0) t->dtype = rows_dtype_of(s, value);
     else if (strcmp(word, "placements") == 0) *allowed |= placements_of(s, value);
     else fail_at(s, unknown, word);
+}
+
+/* A name, in memory of its own. */
+static char *name_of(const source *s, const char *word) {
+    char *name = more(NULL, strlen(word) + 1), *to = name;
+    for (const char *p = word; *p; p++) {
+        const char digits[3] = {p[0] == '%' ? p[1] : 0, p[0] == '%' && p[1] ? p[2] : 0, 0};
+        *to++ = *p;
+        if (*p != '%') continue;
+        to[-1] = (char)strtol(digits, NULL, 16);
+        if (strspn(digits, "0123456789abcdefABCDEF") != 2 || !to[-1])
+            fail_at(s, "% begins no byte of two digits in", word);
+        p += 2;
+    }
+    *to = 0;
+    return name;
 }
 
 /* No model has as many. What reading and planning take grows with their square. */
@@ -182,7 +223,7 @@ static void add_table(job *j, source *s) {
     if (end == size || *end != 'x' || t.rows < 1)
         fail_at(s, "not rows x columns, as 1000x64:", size);
     t.dim = whole(s, end + 1, 1, 65536);
-    t.name = strcpy(more(NULL, strlen(s->word[1]) + 1), s->word[1]);
+    t.name = name_of(s, s->word[1]);
     for (int i = 0; i < n; i++)
         if (strcmp(j->tables[i].name, t.name) == 0) fail_at(s, "a second table", t.name);
     j->tables = more(j->tables, count * sizeof *j->tables);
@@ -237,7 +278,8 @@ static void set_of_unit(const source *s, const char *name, const char *value, ne
     else fail_at(s, "not flops, params or dots:", name);
 }
 static void add_unit(job *j, source *s) {
-    neo_dense_unit u = {.name = word_at(s, 1), .after = strcmp(word_at(s, 2), "after") == 0};
+    neo_dense_unit u = {.after = strcmp(word_at(s, 2), "after") == 0};
+    u.name = name_of(s, s->word[1]);
     if (j->unit_count == 4096) fail_at(s, "more units than plan takes, 4096:", u.name);
     if (!u.after && strcmp(s->word[2], "beside"))
         fail_at(s, "neither beside nor after:", s->word[2]);
@@ -249,7 +291,6 @@ static void add_unit(job *j, source *s) {
         if (value) set_of_unit(s, s->word[i], value, &u);
         else mlp_unit(s, s->word[i], &u);
     }
-    u.name = strcpy(more(NULL, strlen(u.name) + 1), u.name);
     if (u.width_count < 2) no_widths(&u);
     j->units = more(j->units, ((size_t)j->unit_count + 1) * sizeof *j->units);
     j->units[j->unit_count++] = u;
@@ -263,11 +304,8 @@ static neo_wire wire_at(const source *s, int i) {
 }
 
 static neo_bag_optim_kind optimizer_at(const source *s, int i) {
-    static const char *const names[NEO_BAG_OPTIM_COUNT] = {
-        "sgd",          "adagrad", "rowwise_adagrad", "adam",
-        "partial_adam", "lamb",    "partial_lamb",    "lars", "ftrl"};
     int k = 0;
-    while (k < NEO_BAG_OPTIM_COUNT && strcmp(word_at(s, i), names[k])) k++;
+    while (k < NEO_BAG_OPTIM_COUNT && strcmp(word_at(s, i), OPTIMIZERS[k])) k++;
     if (k == NEO_BAG_OPTIM_COUNT) fail_at(s, "not an optimizer of tables:", s->word[i]);
     return (neo_bag_optim_kind)k;
 }
@@ -295,6 +333,8 @@ static int model_line(job *j, source *s) {
     else if (strcmp(what, "dense_params") == 0)
         j->desc.dense_params = (int64_t)number_at(s, 1, 0, 1e15);
     else if (strcmp(what, "skew") == 0) j->desc.skew = number_at(s, 1, 0, 100);
+    else if (strcmp(what, "weighted") == 0)
+        j->desc.weighted = either_at(s, 1, (const char *const[]){"off", "on"});
     else if (strcmp(what, "distinct") == 0)
         j->bags.inverse = 1, j->desc.distinct = number_at(s, 1, 1e-9, 1);
     else if (strcmp(what, "optimizer") == 0) j->optimizer = optimizer_at(s, 1);
@@ -303,15 +343,6 @@ static int model_line(job *j, source *s) {
 }
 
 /* ---- lines of a cluster ---- */
-
-/* Whether word i is the second of two. */
-static int either_at(const source *s, int i, const char *const words[2]) {
-    char text[64];
-    if (strcmp(word_at(s, i), words[1]) == 0) return 1;
-    snprintf(text, sizeof text, "neither %s nor %s:", words[0], words[1]);
-    if (strcmp(s->word[i], words[0])) fail_at(s, text, s->word[i]);
-    return 0;
-}
 
 /* What plan --calibrate prints. Returns the words of the line; 0: it says something else. */
 static int measured_line(neo_cluster *c, const source *s) {
@@ -325,7 +356,9 @@ static int measured_line(neo_cluster *c, const source *s) {
     if (!to.value && layer)
         fail_at(s, "no way of a layer (forward, backward, last, dots ...):", which);
     if (!to.value) return 0;
-    for (int i = 0; i < count; i++) to.value[i] = number_at(s, first + i, to.least, to.most);
+    for (int i = 0; i < count; i++)
+        to.value[i] = number_of(s, word_at(s, first + i), cluster_is_bytes(what, i), to.least,
+                                to.most);
     return first + count;
 }
 
@@ -343,7 +376,8 @@ static int cluster_line(job *j, source *s) {
     for (int i = 0; i < line->count; i++) {
         const double least = line->of[i].least, most = line->of[i].most;
         v[i] = line->is_whole ? (double)whole_at(s, 1 + i, least, most)
-                              : number_at(s, 1 + is_tier + i, least, most);
+                              : number_of(s, word_at(s, 1 + is_tier + i),
+                                          cluster_is_bytes(what, i), least, most);
     }
     const int end = 1 + is_tier + line->count;
     const int second = line->words[0] ? either_at(s, end, line->words) : 0;
@@ -430,7 +464,9 @@ static void set_named(job *j, const source *s, int is_table, char *name, char *v
     int i = 0, count = is_table ? j->bags.table_count : j->unit_count;
     if (!field) fail_at(s, "not table.NAME.FIELD or unit.NAME.FIELD:", name);
     *field++ = 0;
-    while (i < count && strcmp(is_table ? j->tables[i].name : j->units[i].name, name)) i++;
+    char *wanted = name_of(s, name);
+    while (i < count && strcmp(is_table ? j->tables[i].name : j->units[i].name, wanted)) i++;
+    free(wanted);
     if (i == count) fail_at(s, is_table ? "no table has the name" : "no unit has the name", name);
     if (!is_table) {
         set_of_unit(s, field, value, &j->units[i]);
@@ -443,9 +479,10 @@ static void set_named(job *j, const source *s, int is_table, char *name, char *v
     else if (strcmp(field, "optimizer") == 0) t->optim.kind = optimizer_at(s, 1);
     else {
         char word[TEXT];
-        if (strcmp(field, "buckets") && strcmp(field, "pooling") && strcmp(field, "placements"))
-            fail_at(s, "not .rows, .dim, .ids, .optimizer, .buckets, .pooling or .placements:",
-                    field);
+        if (strcmp(field, "buckets") && strcmp(field, "pooling") && strcmp(field, "dtype") &&
+            strcmp(field, "placements"))
+            fail_at(s, "not .rows, .dim, .ids, .optimizer, .buckets, .pooling, .dtype or "
+                    ".placements:", field);
         snprintf(word, sizeof word, "%s=%s", field, value);
         if (strcmp(field, "placements") == 0) j->allowed[i] = 0;
         set_of_table(s, word, t, &j->allowed[i]);

@@ -271,8 +271,10 @@ static FILE *open_to_write(const char *path) {
 }
 static int close_written(FILE *f, const char *path) {
     int bad = ferror(f) != 0;
+    errno = 0; /* of earlier writes none is kept */
     if (fclose(f) == 0 && !bad) return 0;
-    return fprintf(stderr, "plan: %s: cannot write\n", path), 1;
+    return fprintf(stderr, "plan: %s: could not be written whole%s%s\n", path, errno ? ": " : "",
+                   errno ? strerror(errno) : ""), 1;
 }
 static void svg_open(FILE *f, int width, int height) {
     fprintf(f,
@@ -363,7 +365,7 @@ static void print_cluster(job *j) {
     cluster_number numbers[CLUSTER_NUMBERS];
     cluster_numbers(c, numbers);
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
-        printf("%s %.9g\n", numbers[i].name, *numbers[i].value);
+        if (*numbers[i].value > 0) printf("%s %.9g\n", numbers[i].name, *numbers[i].value);
     for (int i = 0; i < NEO_ROWS_COUNT; i++) {
         printf("rows %s", CURVES[i]);
         for (int n = 0; n < 6; n++) printf(" %.9g", c->calibration.rows[i][n / 3][n % 3]);

@@ -10,7 +10,8 @@ typedef struct options {
     const char *model, *host;
     int64_t port, threads, batch, wait, timeout, connections, body, memory, reload, lines;
 } options;
-static options o = {NULL, "127.0.0.1", 8080, 1, 256, 0, 10, 10000, 1024, 64, 1, 0};
+static const options NORMAL = {NULL, "127.0.0.1", 8080, 1, 256, 0, 10, 10000, 1024, 64, 1, 0};
+static options o;
 
 typedef struct option {
     const char *name, *argument;
@@ -20,29 +21,38 @@ typedef struct option {
 } option;
 static const option OPTIONS[] = {
     {"model", "PATH", &o.model, 0, 0, "checkpoints: serves the newest; or neo_model_write's file"},
-    {"host", "ADDRESS", &o.host, 0, 0, "listens here [127.0.0.1]; 0.0.0.0: on all interfaces"},
-    {"port", "N", &o.port, 0, 65535, "[8080]; 0: a free one"},
-    {"threads", "N", &o.threads, 1, 256, "each has connections and a batch of its own [1]"},
-    {"batch", "N", &o.batch, 1, 65536, "requests, and samples, predicted together at most [256]"},
-    {"wait", "MS", &o.wait, 0, 10000, "that a batch waits for more; 0: it takes what is there [0]"},
-    {"timeout", "SECONDS", &o.timeout, 1, 86400, "for a whole request; between requests [10]"},
-    {"connections", "N", &o.connections, 1, 1000000, "at most, as far as ulimit -n goes [10000]"},
-    {"body", "KIB", &o.body, 1, 1 << 20, "of a request, at most [1024]"},
-    {"memory", "MIB", &o.memory, 1, 1 << 20, "of buffers of all connections, at most [64]"},
-    {"reload", "SECONDS", &o.reload, 0, 86400, "between looks for a newer checkpoint [1]; 0: none"},
+    {"host", "ADDRESS", &o.host, 0, 0, "listens here; 0.0.0.0: on all interfaces"},
+    {"port", "N", &o.port, 0, 65535, "that it listens at; 0: a free one"},
+    {"threads", "N", &o.threads, 1, 256, "each has connections and a batch of its own"},
+    {"batch", "N", &o.batch, 1, 65536, "requests, and samples, predicted together at most"},
+    {"wait", "MS", &o.wait, 0, 10000, "that a batch waits for more; 0: it takes what is there"},
+    {"timeout", "SECONDS", &o.timeout, 1, 86400, "for a whole request; between requests"},
+    {"connections", "N", &o.connections, 1, 1000000, "at most, as far as ulimit -n goes"},
+    {"body", "KIB", &o.body, 1, 1 << 20, "of a request, at most"},
+    {"memory", "MIB", &o.memory, 1, 1 << 20, "of buffers of all connections, at most"},
+    {"reload", "SECONDS", &o.reload, 0, 86400, "between looks for a newer checkpoint; 0: none"},
     {"lines", "", &o.lines, 0, 1, "answers lines of the training format from standard input"}};
 enum { OPTION_COUNT = sizeof OPTIONS / sizeof OPTIONS[0] };
 
+/* Prints the default of an option, if it has one. */
+static void print_normal(const option *p) {
+    const char *normal = (const char *)&NORMAL + ((char *)p->value - (char *)&o);
+    if (p->most && *p->argument) printf(" [%lld]", (long long)*(const int64_t *)normal);
+    else if (!p->most && *(char *const *)normal) printf(" [%s]", *(char *const *)normal);
+    printf("\n");
+}
 /* 0, or the exit status + 1. */
 static int parse(int argc, char **argv) {
+    o = NORMAL;
     for (int i = 1; i < argc; i++) {
         int k = 0;
         char *end = "";
         if (!strcmp(argv[i], "--help")) {
             printf("serve: a trained model behind HTTP, or over lines\n\n");
-            for (const option *p = OPTIONS; p < OPTIONS + OPTION_COUNT; p++)
-                printf("  --%s %-*s %s\n", p->name, 20 - (int)strlen(p->name), p->argument,
-                       p->help);
+            for (const option *p = OPTIONS; p < OPTIONS + OPTION_COUNT; p++) {
+                printf("  --%s %-*s %s", p->name, 20 - (int)strlen(p->name), p->argument, p->help);
+                print_normal(p);
+            }
             return 1;
         }
         while (k < OPTION_COUNT &&

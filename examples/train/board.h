@@ -9,7 +9,9 @@ static neo_status board_open(const cli_rank *me, const cli_board *board, neo_eve
     char reason[4352];
     if (!board->dir || me->rank) return NEO_OK;
     make_folders(board->dir, reason);
-    return neo_events_open(me->ctx, board->dir, events);
+    const neo_status status = neo_events_open(me->ctx, board->dir, events);
+    if (status == NEO_OK) return status;
+    return neo_fail(status, "--tensorboard: %s", reason[0] ? reason : neo_last_error());
 }
 
 /* events: NULL where there is no board. */

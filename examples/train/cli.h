@@ -101,8 +101,8 @@ enum { CLI_LEAVES = 8 }; /* the bits of a run are the same on up to so many rank
              "Chrome trace: ui.perfetto.dev draws it"),                                        \
     CLI_TEXT("chakra", machine.chakra, "PREFIX", NULL,                                         \
              "the same as Chakra's execution traces, PREFIX.<rank>.et, for simulators"),       \
-    CLI_COUNT("trace-spans", machine.trace_spans, "N", NULL, 1, 1e9,                           \
-              "room for N spans of each rank, 152 bytes each; later ones are dropped [200000]")
+    CLI_COUNT("trace-spans", machine.trace_spans, "N", "200000", 1, 1e9,                       \
+              "room for N spans of each rank, 152 bytes each; later ones are dropped")
 
 /* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
 typedef struct cli_saves {
@@ -122,8 +122,8 @@ typedef struct cli_saves {
     CLI_TEXT("digests", saves.digests, "PREFIX", NULL,                                         \
              "write the digest of every tensor to PREFIX.<rank>: where the bits of two runs "  \
              "part, build/diff PREFIX PREFIX2 names the step and the tensor"),                 \
-    CLI_COUNT("digest-every", saves.digest_every, "N", NULL, 1, 1e12,                          \
-              "of --digests: after every N steps [100]")
+    CLI_COUNT("digest-every", saves.digest_every, "N", "100", 1, 1e12,                         \
+              "of --digests: after every N steps")
 
 /* Curves in TensorBoard: a field `board` for the rows of CLI_BOARD. */
 typedef struct cli_board {
@@ -197,6 +197,17 @@ static const cli_option *cli_find(const cli_program *p, const char *word) {
             strcmp(word + 2, p->options[i].name) == 0)
             return &p->options[i];
     return NULL;
+}
+
+/* The options that the command line gives, by their places in the table; those of a preset are not
+   given. */
+enum { CLI_MOST_OPTIONS = 256 };
+static struct { const cli_program *program; unsigned char given[CLI_MOST_OPTIONS]; } cli_command;
+static int cli_is_given(const char *name) {
+    const cli_program *p = cli_command.program;
+    for (int i = 0; p && i < p->option_count; i++)
+        if (cli_command.given[i] && strcmp(p->options[i].name, name) == 0) return 1;
+    return 0;
 }
 
 /* Opens what the caller has closed of standard input, output and errors: a file of the run would
@@ -280,6 +291,7 @@ static const cli_option *cli_nearest(const cli_program *p, const char *word) {
 /* Sets `values`, beginning with the defaults; stops at --help. */
 static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *values, int *help) {
     cli_open_standard();
+    cli_command.program = p;
     TRY(cli_defaults(p, values));
     TRY(cli_apply_preset(p, argc, argv, values));
     for (int i = 1; i < argc; i++) {
@@ -295,6 +307,7 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
                    argv[i][0] != '-'       ? ", which begin with --" :
                    strchr(argv[i], '=')    ? "; a value is a word of its own, behind a blank" :
                                              "");
+        if (option - p->options < CLI_MOST_OPTIONS) cli_command.given[option - p->options] = 1;
         if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
         else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);
         else if (cli_find(p, argv[i + 1]))
@@ -362,7 +375,7 @@ static neo_status cli_check_saves(const cli_saves *s) {
         REFUSE("--%s needs --checkpoint",
                s->resume ? "resume" : s->every ? "every" : "checkpoint-async");
     if (s->dir && !s->dir[0]) REFUSE("--checkpoint needs the name of a directory");
-    if (s->digest_every && !s->digests) REFUSE("--digest-every needs --digests");
+    if (cli_is_given("digest-every") && !s->digests) REFUSE("--digest-every needs --digests");
     return NEO_OK;
 }
 
@@ -374,7 +387,7 @@ static neo_status cli_check_machine(const cli_machine *m) {
     if (on_cpu && (m->tf32 || m->exact || strcmp(m->graph, "on")))
         REFUSE("--%s is for a GPU: give --device cuda, too, or leave it out",
                m->tf32 ? "tf32" : m->exact ? "exact" : "graph off");
-    if (m->trace_spans && !m->trace && !m->chakra)
+    if (cli_is_given("trace-spans") && !m->trace && !m->chakra)
         REFUSE("--trace-spans needs --trace or --chakra");
     return NEO_OK;
 }

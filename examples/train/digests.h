@@ -6,7 +6,7 @@
 #include "job.h"
 
 static int cli_digests_at(const cli_saves *saves, int64_t step) {
-    return saves->digests && step % (saves->digest_every ? saves->digest_every : 100) == 0;
+    return saves->digests && step % saves->digest_every == 0;
 }
 static const char *cli_digests_path(const cli_saves *saves, int rank, char path[4096]) {
     snprintf(path, 4096, "%s.%d", saves->digests, rank);

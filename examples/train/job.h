@@ -6,6 +6,7 @@
 #define EXAMPLE_JOB_H
 #include "cli.h"
 #include "device.h"
+#include "same_file.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -133,7 +134,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     job->comm = desc;
     job->trace = machine->trace;
     job->chakra = machine->chakra;
-    job->trace_spans = machine->trace_spans ? machine->trace_spans : 200000;
+    job->trace_spans = machine->trace_spans;
     return check_memory(&desc);
 }
 
@@ -213,34 +214,6 @@ static neo_status check_stdout(void) {
     if (fflush(stdout) != 0 || ferror(stdout))
         return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
     return NEO_OK;
-}
-
-/* Whether two paths lead to one file, which need not be there yet. Devices and pipes do not
-   count. */
-static int is_same_file(const char *a, const char *b) {
-#if defined(_WIN32)
-    char whole[2][4096];
-    return _fullpath(whole[0], a, 4096) && _fullpath(whole[1], b, 4096) &&
-           _stricmp(whole[0], whole[1]) == 0;
-#else
-    const char *path[2] = {a, b}, *name[2];
-    struct stat at[2];
-    char folder[4096];
-    int there = 0;
-    for (int i = 0; i < 2; i++) there += stat(path[i], &at[i]) == 0;
-    if (there == 2)
-        return S_ISREG(at[0].st_mode) && at[0].st_dev == at[1].st_dev &&
-               at[0].st_ino == at[1].st_ino;
-    if (there == 1) return 0;
-    for (int i = 0; i < 2; i++) {
-        const char *slash = strrchr(path[i], '/');
-        name[i] = slash ? slash + 1 : path[i];
-        snprintf(folder, sizeof folder, "%.*s.", (int)(name[i] - path[i]), path[i]);
-        if (stat(folder, &at[i]) != 0) return 0;
-    }
-    return strcmp(name[0], name[1]) == 0 && at[0].st_dev == at[1].st_dev &&
-           at[0].st_ino == at[1].st_ino;
-#endif
 }
 
 /* Whether a list of names, separated by commas, has the file. */

@@ -243,6 +243,18 @@ static void test_options(void) {
     }
 }
 
+/* Sums over columns that a step of a cut table asks for: means of squares or norms of a row, LAMB's
+   by a mean behind another; the norm that max_norm limits comes last. */
+static void test_cut_rounds(void) {
+    static const int rounds[NEO_BAG_OPTIM_COUNT] = {0, 0, 1, 0, 1, 1, 2, 1, 0};
+    for (int kind = 0; kind < NEO_BAG_OPTIM_COUNT; kind++) {
+        neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind};
+        CHECK_INT(neo_bag_cut_rounds(&o), rounds[kind]);
+        o.max_norm = 1.0f;
+        CHECK_INT(neo_bag_cut_rounds(&o), rounds[kind] + 1);
+    }
+}
+
 /* Each table its own optimizer. */
 static void test_per_table(void) {
     int64_t rows[MAX_TABLES], dims[MAX_TABLES];
@@ -411,6 +423,7 @@ int main(void) {
     RUN(test_all);
     RUN(test_options);
     RUN(test_per_table);
+    RUN(test_cut_rounds);
     RUN(test_duplicates);
     RUN(test_zero_gradient_is_touched);
     RUN(test_zero_norms);

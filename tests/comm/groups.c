@@ -106,6 +106,7 @@ static neo_status groups(neo_comm *comm, void *user) {
     const neo_comm_desc *desc = (const neo_comm_desc *)user;
     neo_comm *odd = NULL, *none = NULL, *again = NULL;
     size_t before = neo_ctx_memory(ctx).bytes;
+    EXPECT(comm, neo_comm_host(comm) == comm, "its group on the host is another");
     EXPECT_OK(comm, neo_comm_split(comm, rank % 2, -rank, &odd)); /* backwards */
     int size = rank % 2 ? w / 2 : (w + 1) / 2;
     EXPECT(comm, neo_comm_size(odd) == size, "%d ranks", neo_comm_size(odd));
@@ -672,6 +673,25 @@ static int what_is_left(void) {
     return bad;
 }
 
+/* A group over the ranks of an MPI that this program has initialised; without one there is none. */
+static int over_own_mpi(int ranks) {
+    neo_ctx *ctx = NULL;
+    neo_comm *comm = NULL;
+    int bad = neo_ctx_create(NULL, &ctx) != NEO_OK;
+#if defined(NEO_COMM_MPI)
+    const MPI_Comm world = MPI_COMM_WORLD;
+    const neo_comm_desc d = {.timeout_ms = TEST_PATIENCE_MS};
+    bad += neo_comm_create_mpi(ctx, &d, NULL, &comm) != NEO_ERR_ARG;
+    bad += neo_comm_create_mpi(ctx, &d, &world, &comm) != NEO_OK || neo_comm_size(comm) != ranks;
+    bad += over_ranks(comm, neo_comm_rank(comm) + 1) != ranks * (ranks + 1) / 2;
+    neo_comm_destroy(comm);
+#else
+    bad += neo_comm_create_mpi(ctx, NULL, &ranks, &comm) != NEO_ERR_UNSUPPORTED || comm != NULL;
+#endif
+    neo_ctx_destroy(ctx);
+    return bad;
+}
+
 int main(void) {
     int bad = 0, mpi = launched(), cores = 0;
     neo_ctx *ctx = NULL;
@@ -682,6 +702,7 @@ int main(void) {
 #if defined(NEO_COMM_MPI)
         MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &(int){0});
 #endif
+        bad += over_own_mpi(w);
         bad += run_ranks(w, &d, shared_cores, &cores);
         bad += run_ranks(w, &d, bytes, NULL);
         bad += run_ranks(w, &d, groups, &d);

@@ -1,11 +1,12 @@
 /* amx_on_cpu.h: AMX's instructions where there are none: the handler of SIGILL does what the
    processor would, by the pseudocode of Intel's manual, for the seven that neo.h uses. So its
-   machine code, the places it reads and the order of its tiles are tested on every x86-64 Linux.
-   Not for two threads at once. */
+   machine code, the places it reads and the order of its tiles are tested on every x86-64 Linux, on
+   a processor with AMX until the system is asked for its tiles. Not for two threads at once. */
 #ifndef NEO_AMX_ON_CPU_H
 #define NEO_AMX_ON_CPU_H
 #if defined(__x86_64__) && defined(__linux__)
 #define AMX_ON_CPU 1
+#include <cpuid.h>
 #include <signal.h>
 #include <ucontext.h>
 
@@ -129,9 +130,24 @@ static int amx_run(const unsigned char *p, const ucontext_t *u) {
     }
     return length;
 }
+/* A processor with AMX runs ldtilecfg and tilerelease though it refuses what has to do with tiles:
+   the configuration is then component 17 of what the signal has saved, by the layout of XSAVE. */
+static void amx_take_config(const ucontext_t *u) {
+    enum { MAGIC = 464, MAGIC1 = 0x46505853, PRESENT = 512, TILECFG = 17 };
+    const unsigned char *saved = (const unsigned char *)u->uc_mcontext.fpregs;
+    unsigned bytes, offset, c, d;
+    uint32_t head[2]; /* the mark of a whole frame, its size */
+    uint64_t present;
+    if (!__get_cpuid_count(0xD, TILECFG, &bytes, &offset, &c, &d) || bytes != 64) return;
+    memcpy(head, saved + MAGIC, sizeof head);
+    memcpy(&present, saved + PRESENT, sizeof present);
+    if (head[0] == MAGIC1 && offset + bytes <= head[1] && (present >> TILECFG & 1))
+        memcpy(amx.config, saved + offset, sizeof amx.config);
+}
 static void amx_on_signal(int number, siginfo_t *info, void *context) {
     ucontext_t *u = (ucontext_t *)context;
     (void)info;
+    amx_take_config(u);
     const int length = amx_run((const unsigned char *)(uintptr_t)u->uc_mcontext.gregs[REG_RIP], u);
     if (length == 0) {
         signal(number, SIG_DFL); /* the instruction runs again, and stops the program */

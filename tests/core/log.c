@@ -269,6 +269,24 @@ static void plain_c_is_told(void) {
     CHECK(strstr(text, "): neo_ctx_desc.isa says so") != NULL);
 }
 
+/* A message of a caller is the logger's, with its level; without a logger it is nobody's. */
+static void keep_message(neo_log_level level, const char *message, void *user) {
+    snprintf((char *)user, 100, "%d %s", (int)level, message);
+}
+static void messages(void) {
+    char kept[100] = "";
+    neo_ctx_desc d = {.threads = 1, .logger = {keep_message, kept}};
+    neo_ctx *ctx, *silent;
+    REQUIRE_OK(neo_ctx_create(&d, &ctx));
+    REQUIRE_OK(neo_ctx_create(NULL, &silent));
+    neo_log(ctx, NEO_LOG_INFO, "%d of %s", 3, "four");
+    CHECK(strcmp(kept, "0 3 of four") == 0);
+    neo_log(ctx, NEO_LOG_WARNING, "%%");
+    neo_log(silent, NEO_LOG_WARNING, "nobody hears");
+    CHECK(strcmp(kept, "1 %") == 0);
+    neo_ctx_destroy(ctx), neo_ctx_destroy(silent);
+}
+
 /* ---- histograms and events ---- */
 static void histograms(void) {
     static neo_histogram all, part[2];
@@ -349,6 +367,7 @@ static void events(void) {
 
 int main(void) {
     RUN(plain_c_is_told);
+    RUN(messages);
     RUN(terminal_bar);
     RUN(throttled);
     RUN(plain_lines);

@@ -2,6 +2,7 @@
    Goal     the rules of torch.optim, step by step; norms and steps that do not depend on threads
             or instruction set; predicted memory; no allocation in a step; refusals change nothing.
    Method   a naive reference in double, 12 steps with fresh gradients. */
+#include "neo_run.h"
 #include "test.h"
 
 /* ---- parameters ---- */
@@ -555,8 +556,90 @@ static void norms_of_parameters(void) {
     }
 }
 
+/* The tensors of a resumed run: names, shapes, the parameters they belong to, and their numbers,
+   which the other of two optimizers goes on with. */
+static void state_tensors(void) {
+    static const char *const kinds[2] = {"exp_avg", "exp_avg_sq"};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params[2] = {make_params(ctx), make_params(ctx)};
+    neo_optim_desc d = {.kind = NEO_OPTIM_ADAM};
+    neo_optim *optim[2] = {NULL, NULL};
+    char want[64];
+    for (int k = 0; k < 2; k++) REQUIRE_OK(neo_optim_create(ctx, params[k], &d, &optim[k]));
+    new_gradients(params[0], 3);
+    CHECK_OK(neo_optim_step(optim[0], 0.1f));
+    CHECK_INT(neo_optim_state_count(optim[0]), 2 * PARAMS + 1);
+    for (int i = 0; i <= 2 * PARAMS; i++) {
+        const char *name = NULL, *other = NULL;
+        int param = 7;
+        const neo_tensor from = neo_optim_state_at(optim[0], i, &name, &param),
+                         to = neo_optim_state_at(optim[1], i, &other, NULL);
+        snprintf(want, sizeof want, "optim.%s.%s", names[i / 2 % PARAMS], kinds[i % 2]);
+        CHECK(strcmp(name, i < 2 * PARAMS ? want : "optim.step") == 0);
+        CHECK(strcmp(name, other) == 0);
+        CHECK_INT(param, i < 2 * PARAMS ? i / 2 : -1);
+        CHECK_INT(neo_tensor_count(from), i < 2 * PARAMS ? sizes[i / 2] : 1);
+        CHECK(from.dtype == (i < 2 * PARAMS ? NEO_F32 : NEO_I64));
+        if (neo_tensor_bytes(from)) memcpy(to.data, from.data, neo_tensor_bytes(from));
+    }
+    for (int i = 0; i < PARAMS; i++)
+        if (sizes[i]) memcpy(weights(params[1], i), weights(params[0], i), (size_t)sizes[i] * 4);
+    CHECK_INT(neo_optim_step_count(optim[1]), 1);
+    for (int k = 0; k < 2; k++) new_gradients(params[k], 4);
+    for (int k = 0; k < 2; k++) CHECK_OK(neo_optim_step(optim[k], 0.1f));
+    for (int i = 0; i < PARAMS; i++)
+        CHECK_BITS(weights(params[1], i), weights(params[0], i), (size_t)sizes[i] * 4);
+    const char *none = "x";
+    CHECK(!neo_optim_state_at(optim[0], 2 * PARAMS + 1, &none, NULL).data && !none);
+    CHECK(!neo_optim_state_at(optim[0], -1, &none, NULL).data);
+    for (int k = 0; k < 2; k++) neo_optim_destroy(optim[k]), neo_params_destroy(params[k]);
+    neo_ctx_destroy(ctx);
+}
+/* Histograms have each number once, but those of a parameter that another rank counts, as its norm
+   does. */
+static void counted_once(void) {
+    static neo_histogram weight[PARAMS], grad[PARAMS];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params = make_params(ctx);
+    neo_optim_desc d = {.kind = NEO_OPTIM_SGD, .clip_norm = 1e6f};
+    neo_optim *optim = NULL;
+    double sum = 0;
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        new_gradients(params, 9);
+        gradients(params, 3)[5] = NAN;
+        CHECK_OK(neo_optim_histograms(optim, weight, grad));
+        for (int i = 0; i < PARAMS; i++) {
+            int64_t all[2] = {grad[i].non_finite, weight[i].non_finite};
+            double squares = 0;
+            for (int64_t k = 0; k < sizes[i]; k++)
+                squares += (double)weights(params, i)[k] * (double)weights(params, i)[k];
+            for (int k = 0; k < NEO_HISTOGRAM_BUCKETS; k++)
+                all[0] += grad[i].bucket[k], all[1] += weight[i].bucket[k];
+            const int counts = !(elsewhere && i == 4);
+            CHECK(all[0] == counts * sizes[i] && all[1] == counts * sizes[i]);
+            CHECK_INT(grad[i].non_finite, i == 3);
+            CHECK_NEAR(neo_exact_value(&weight[i].squares), counts * squares, 1e-4 * squares);
+        }
+        gradients(params, 3)[5] = 0;
+        sum = 0;
+        for (int i = 0; i < PARAMS - elsewhere; i++)
+            for (int64_t k = 0; k < sizes[i]; k++)
+                sum += (double)gradients(params, i)[k] * (double)gradients(params, i)[k];
+        CHECK_OK(neo_optim_step(optim, 0));
+        CHECK_NEAR(neo_optim_grad_norm(optim), sqrt(sum), 1e-4);
+        neo_optim_count_elsewhere(optim, 4);
+    }
+    CHECK_ERR(neo_optim_histograms(optim, NULL, grad), NEO_ERR_ARG, "weights or grads is NULL");
+    neo_optim_destroy(optim);
+    neo_params_destroy(params);
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(params_are_named_padded_and_found);
+    RUN(state_tensors);
+    RUN(counted_once);
     RUN(steps_equal_the_reference);
     RUN(ftrl_is_the_papers);
     RUN(same_bits_everywhere);

@@ -297,6 +297,11 @@ static void embedding_parts(void) {
 }
 
 /* ---- attention ---- */
+static void attention_on_a_cpu_is_f32(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    for (int64_t dim = 8; dim <= 128; dim *= 2) CHECK_INT(neo_attention_dtype(ctx, dim), NEO_F32);
+    neo_ctx_destroy(ctx);
+}
 typedef struct attention_case {
     neo_attention_desc desc;
     int64_t batch, dim;
@@ -922,5 +927,6 @@ int main(void) {
     RUN(embedding_errors);
     RUN(attention_errors);
     RUN(memory);
+    RUN(attention_on_a_cpu_is_f32);
     return test_end("core/transformer");
 }

@@ -86,7 +86,7 @@ struct Model {
     void make_tier() {
         const int64_t extra = tier_desc.memory_bytes;
         neo_bags_memory memory;
-        tier_desc.path = is_tiered == 2 ? "build/tmp/device.tier" : NULL;
+        tier_desc.path = is_tiered == 2 ? tmp_path("device.tier") : NULL;
         tier_desc.memory_bytes = 1;
         for (int tries = 0; tries < 20; tries++) {
             CHECK_OK(neo_tier_create(ctx[1], &tier_desc, &tier));
@@ -898,7 +898,7 @@ static void save_and_load(const Model &m, const Model &to) {
     CHECK(neo_state_digest(s[1]) != neo_state_digest(t));
     neo_save_desc save = {};
     neo_load_desc load = {};
-    load.dir = save.dir = "build/tmp/device_tier";
+    load.dir = save.dir = tmp_path("device_tier");
     CHECK_OK(neo_save(m.ctx[1], &save, s[1]));
     CHECK_OK(neo_load(to.ctx[1], &load, t, NULL));
     CHECK(neo_state_digest(s[0]) == neo_state_digest(t));

@@ -378,6 +378,7 @@ static void test_device_first(void) {
     neo_tensor t;
     float two[2] = {1, 2}, back[2] = {0, 0};
     CHECK_OK(neo_cuda_device_create(NULL, &own));
+    CHECK(neo_cuda_device_count() >= 1 && neo_cuda_ordinal(own) == 0);
     neo_ctx *ctx = make_ctx(own, 1);
     CHECK_OK(neo_tensor_alloc(ctx, NEO_F32, 1, (int64_t[]){2}, &t));
     neo_cuda_device_destroy(own);

@@ -1155,7 +1155,7 @@ static Below below_run(int of, const char *path, double bandwidth, int of_file) 
 static void below_a_device(void) {
     for (int of = 1; of < 3; of++) {
         const Below host = below_run(of, NULL, 1e9, 0),
-                    file = below_run(of, "build/tmp/shard.tier", 1e9, 1);
+                    file = below_run(of, tmp_path("shard.tier"), 1e9, 1);
         double predicted = 0.0;
         int64_t hits = 0, counted = 0;
         for (int t = 0; t < BELOW_TABLES; t++) {

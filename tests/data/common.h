@@ -6,15 +6,6 @@
 #include "neo_data.h"
 #include "test.h"
 
-/* A path in $TMPDIR (build/tmp under make, else /tmp); a few at a time. */
-static inline const char *tmp_path(const char *name) {
-    static char paths[8][1024];
-    static int next;
-    const char *dir = getenv("TMPDIR");
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/neo-data-%s", dir ? dir : "/tmp", name);
-    return path;
-}
 static inline void write_bytes(const char *path, const void *data, size_t bytes) {
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0) {

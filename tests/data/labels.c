@@ -79,6 +79,7 @@ static void text_lines(void) {
                      ids[weighted], weighted ? "sample-weight" : "skip");
             REQUIRE_OK(neo_schema_parse(ctx, text, &s));
             CHECK_INT(neo_schema_label_count(s), LABELS);
+            CHECK_INT(neo_schema_is_sample_weighted(s), weighted);
             CHECK(strcmp(neo_schema_label(s, 1).name, "b") == 0);
             CHECK(neo_schema_label(s, 0).weight == 1 && neo_schema_label(s, 2).weight == 2);
             CHECK(neo_schema_label(s, LABELS).name == NULL && !neo_schema_label(s, -1).name);

@@ -670,6 +670,99 @@ static void metrics(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* What metrics have counted is saved, and those that load it go on with it. Of the digest each
+   tensor has a share of its own, but for progress. */
+static void counted_metrics(void) {
+    enum { COUNT = 400 };
+    static float logit[COUNT], label[COUNT];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    const neo_metrics_desc desc = {.capacity = COUNT, .window = 100};
+    neo_metrics *metrics[2] = {NULL, NULL};
+    neo_metric_values value[2], window[2];
+    static model m[2];
+    neo_save_desc save = {.dir = root, .step = 8};
+    for (int i = 0; i < COUNT; i++) logit[i] = test_uniform(), label[i] = (float)(i % 3 == 0);
+    const neo_tensor x = neo_tensor_1d(logit, NEO_F32, COUNT),
+                     y = neo_tensor_1d(label, NEO_F32, COUNT);
+    clear();
+    for (int k = 0; k < 2; k++) {
+        REQUIRE(model_make(ctx, &m[k]));
+        REQUIRE_OK(neo_metrics_create(ctx, &desc, &metrics[k]));
+        CHECK_OK(neo_state_add_metrics(m[k].state, "seen", metrics[k]));
+    }
+    CHECK_ERR(neo_state_add_metrics(m[0].state, "more", NULL), NEO_ERR_ARG, "is NULL");
+    CHECK_OK(neo_metrics_update(metrics[0], neo_tensor_rows(x, 0, 250),
+                                neo_tensor_rows(y, 0, 250)));
+    uint64_t one = 0, share[2][64];
+    int kinds[3] = {0, 0, 0};
+    REQUIRE(neo_state_count(m[0].state) <= 64);
+    for (int k = 0; k < 2; k++) { /* one number of a table becomes another */
+        m[0].table[77] = (float)k;
+        for (int i = 0; i < neo_state_count(m[0].state); i++) {
+            const int kind = neo_state_digest_entry(m[0].state, i, &share[k][i]);
+            const int is_table = !strcmp(neo_state_name(m[0].state, i), "bags.C1.weight");
+            kinds[kind]++;
+            if (k && kind) CHECK((share[0][i] != share[1][i]) == is_table);
+        }
+    }
+    CHECK_INT(kinds[1], 2 * 8);
+    CHECK(kinds[0] >= 2 * 3 && kinds[2] == 0);
+    CHECK_INT(neo_state_digest_entry(m[0].state, -1, &one), 0);
+    CHECK_OK(neo_save(ctx, &save, m[0].state));
+    CHECK_OK(load(ctx, &m[1], 8, NULL));
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(neo_metrics_update(metrics[k], neo_tensor_rows(x, 250, 150),
+                                    neo_tensor_rows(y, 250, 150)));
+        CHECK_OK(neo_metrics_lifetime(metrics[k], &value[k]));
+        CHECK_OK(neo_metrics_window(metrics[k], &window[k]));
+    }
+    CHECK_INT(value[1].count, COUNT);
+    CHECK_BITS(&value[0], &value[1], sizeof value[0]);
+    CHECK_BITS(&window[0], &window[1], sizeof window[0]);
+    for (int k = 0; k < 2; k++) neo_state_destroy(m[k].state), neo_metrics_destroy(metrics[k]);
+    neo_ctx_destroy(ctx);
+}
+
+/* Lists of model.json, however it is written; what is no list of so many is named with its byte. */
+static void counts_of_model_json(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t to[3] = {7, 7, 7};
+    neo_save_desc desc = {
+        .dir = root, .step = 3,
+        .model = "{\"a\": {\"hot_rows\": [1]},\n\"hot\\u005Frows\"\n:[ 6 ,0\t,2], \"none\": []}"};
+    const struct { const char *model, *text; } bad[] = {
+        {"{\"hot_rows\": [6, 0]}", "model.json: byte 19: not one number of each feature"},
+        {"{\"hot_rows\": [6, 0, 2, 1]}", "model.json: byte 2"},
+        {"{\"hot_rows\": [6, -1, 2]}", "expected an integer, not negative"},
+        {"{\"hot_rows\": 6}", "model.json: byte 13: expected '['"},
+        {"{\"hot_rows\": [6, 0, 2]", "model.json: byte 22: expected ','"},
+        {"[6, 0, 2]", "model.json: byte 0: expected '{'"},
+        {" ", "model.json: byte 1"}};
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    CHECK_OK(neo_save(ctx, &desc, m.state));
+    CHECK_OK(neo_checkpoint_counts(ctx, root, 3, "hot_rows", to, 3));
+    CHECK(to[0] == 6 && to[1] == 0 && to[2] == 2);
+    CHECK_OK(neo_checkpoint_counts(ctx, root, 0, "none", to, 0));
+    CHECK_ERR(neo_checkpoint_counts(ctx, root, 3, "warm_rows", to, 3), NEO_ERR_NOT_FOUND,
+              "model.json: it has no warm_rows");
+    CHECK_ERR(neo_checkpoint_counts(ctx, root, 4, "hot_rows", to, 3), NEO_ERR_NOT_FOUND, "step 4");
+    CHECK_ERR(neo_checkpoint_counts(ctx, root, 3, NULL, to, 3), NEO_ERR_ARG, "is NULL");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        desc.model = bad[i].model;
+        CHECK_OK(neo_save(ctx, &desc, m.state));
+        CHECK_ERR(neo_checkpoint_counts(ctx, root, 3, "hot_rows", to, 3), NEO_ERR_FORMAT,
+                  bad[i].text);
+    }
+    desc.model = NULL;
+    CHECK_OK(neo_save(ctx, &desc, m.state));
+    CHECK_ERR(neo_checkpoint_counts(ctx, root, 3, "hot_rows", to, 3), NEO_ERR_NOT_FOUND,
+              "model.json");
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
 /* A manifest of step 12 with this body, whose checksum is right. */
 static void put_manifest(const char *body, size_t bytes) {
     char *text = (char *)malloc(bytes + 64);
@@ -1461,6 +1554,8 @@ int main(void) {
     RUN(other_tensors);
     RUN(weights_only);
     RUN(metrics);
+    RUN(counted_metrics);
+    RUN(counts_of_model_json);
     RUN(manifests_from_elsewhere);
     RUN(parts_from_elsewhere);
     RUN(changed_rows);

@@ -55,6 +55,21 @@ static neo_status hash_norms(neo_comm *comm, neo_fsdp *f, int together, uint64_t
         EXPECT(comm, fabs(sqrt(squares) / all - 1) < 1e-12, "%g, not %g", sqrt(squares), all);
     return NEO_OK;
 }
+/* Histograms are of the numbers that norms are of. */
+static neo_status check_histograms(neo_comm *comm, neo_fsdp *f) {
+    neo_histogram of[4 * LAYERS];
+    neo_param_norm norm[2 * LAYERS];
+    const int count = neo_fsdp_norm_count(f);
+    NEO__TRY(neo_fsdp_norms(f, norm));
+    NEO__TRY(neo_fsdp_histograms(f, of, of + count));
+    for (int i = 0; i < 2 * count; i++) {
+        const double size = i < count ? norm[i].weight : norm[i - count].grad,
+                     got = sqrt(neo_exact_value(&of[i].squares));
+        EXPECT(comm, of[i].non_finite || fabs(got - size) <= 1e-5 * size, "%s: %g, not %g",
+               norm[i % count].name, got, size);
+    }
+    return NEO_OK;
+}
 static neo_status watch(neo_comm *comm, void *user) {
     Watch *w = (Watch *)user;
     Config c = w->config;
@@ -77,6 +92,10 @@ static neo_status watch(neo_comm *comm, void *user) {
     const int together = s.skipped == 0 && (type == 0.0f || type == 2.0f);
     EXPECT_OK(comm, fsdp_digest(comm, f, &digest));
     EXPECT_OK(comm, hash_norms(comm, f, together, &norms));
+    EXPECT_OK(comm, check_histograms(comm, f));
+    neo_fsdp_reset_stats(f);
+    EXPECT(comm, neo_fsdp_get_stats(f).steps == 0 && neo_fsdp_get_stats(f).gathers == 0,
+           "%d steps", (int)neo_fsdp_get_stats(f).steps);
     if (neo_comm_rank(comm) == 0) {
         w->digest = digest;
         w->norms = norms;

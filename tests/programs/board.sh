@@ -144,5 +144,5 @@ refuse() {
 refuse "--histograms needs --tensorboard" dlrm $model --histograms 5
 refuse "--histograms needs --tensorboard" gpt $gpt --histograms 5
 : >"$W/file"
-refuse "$W/file/events" dlrm $model --tensorboard "$W/file"
+refuse "--tensorboard: $W/file/events" dlrm $model --tensorboard "$W/file"
 finish programs/board

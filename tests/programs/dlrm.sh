@@ -167,6 +167,13 @@ refused "another shuffle than hot rows' checkpoint" "shuffle is .* '9' here: .* 
     $model --repro-shards 8 --hot-rows 6 --checkpoint "$W/hot" --resume --shuffle 9
 same "--hot-rows of a checkpoint, without a profile" "$(digest $model --repro-shards 8 \
     --hot-rows 6 --ranks 2 --checkpoint "$W/hot" --resume --epochs 3)" "$(digest $hot --epochs 3)"
+# How many rows are hot says model.json, however it is written; one cut off is not one of none.
+of_hot="$model --repro-shards 8 --hot-rows 6 --checkpoint $W/hot --eval"
+before=$(digest $of_hot)
+sed -i 's/"hot_rows": \[/"hot_rows"\n:[ /' "$W"/hot/step-*/model.json
+same "--hot-rows by a model.json written otherwise" "$(digest $of_hot)" "$before"
+sed -i '/"hot_rows"/q' "$W"/hot/step-*/model.json
+refused "--hot-rows by a model.json cut off" 'model.json: byte [0-9]*: expected' $of_hot
 refused "a profile of no hot rows" 'names no hot rows: count again .* --hot-rows 6 --warm-rows 9' \
     $model --hot-rows 6 --warm-rows 9 --profile "$W/cold"
 try "hot rows of few" $D --synthetic 400 --rows 4 --hot-rows 9 --save-profile "$W/few"
@@ -797,6 +804,9 @@ for kind in criteo libsvm libffm; do
 done
 refused "--tasks 1,x" '--tasks 1,x: not up to 16 numbers above 0' $this --tasks 1,x
 refused "--tasks 0" '--tasks 0: not up to 16 numbers' $this --tasks 0
+refused "--tasks 6" '--tasks 6: a single label has nothing to be weighed against' $model --tasks 6
+refused "more tasks than are made" '--tasks 1,1,1,1,1: 5 labels, .* have up to 4' $model \
+    --tasks 1,1,1,1,1
 refused "--tasks 1," '--tasks 1,: not up to 16 numbers' $this --tasks 1,
 refused "--tasks of nothing" '--tasks : not up to 16 numbers' $this --tasks ''
 refused "--tasks below f32" '--tasks 1e-60: not up to 16 numbers' $this --tasks 1e-60
@@ -1072,6 +1082,52 @@ same "and read" "$(on 4 --nodes 2 --plan "$W/plan")" "$single"
 sed 's/ grid .*/ rw 3,0-2/' "$W/plan" >"$W/plan2"
 same "and changed" "$(on 4 --nodes 2 --plan "$W/plan2" --pipeline off)" "$single"
 refused "a plan of other ranks" 'plan' $wide --ranks 2 --plan "$W/plan"
+# By the model file of a run's own data build/plan finds for four ranks the plan that they find.
+# owned NAME ARGUMENTS...
+owned() {
+    name=$1
+    shift
+    $D "$@" --save-plan-model "$W/own.model" >"$W/log" 2>"$W/err" || fail "$name: $(cat "$W/err")"
+    $D "$@" --ranks 4 --threads 1 --epochs 0 --save-plan "$W/own.plan" >"$W/out" 2>"$W/err"
+    "$B/plan" "$W/own.model" "$W/own.cluster" --out "$W/found.plan" >"$W/out" 2>"$W/err"
+    same "$name: the plan of --save-plan-model" "$(cat "$W/found.plan")" "$(cat "$W/own.plan")"
+}
+if [ -z "$SANITIZER" ]; then
+    printf 'ranks 4 4\nlocal 1e12 0\npipeline on\n' >"$W/own.cluster"
+    owned adult --format adult --data examples/data/adult/adult.data --dim 8 --row-buckets 4 \
+        --rows-dtype f16 --repro-shards 4 --batch 512
+    same "the figures of --save-plan-model" "$(sed '1d; /^table [b-z]/d' "$W/own.model")" \
+"batch 512
+unit bottom beside 5-64-8
+unit pairs after dots=13x8
+unit top after 86-64-1
+wire f32 f32
+optimizer rowwise_adagrad
+table age_bucket 17x8 1 buckets=4 dtype=f16"
+    awk 'BEGIN { for (i = 0; i < 400; i++)
+            print i % 2, i % 7 ":2", i % 3 ? i % 5 + 10 ":1" : "" }' >"$W/own.svm"
+    owned libsvm --data "$W/own.svm" --format libsvm --model lr --optimizer ftrl --repro-shards 4
+    same "ids and weights of --save-plan-model" "$(grep -cE \
+        '^(weighted on|optimizer ftrl|table feature_0 15x1 1.665 buckets=4)$' \
+        "$W/own.model")" 3
+    $D --preset mlperf-dcnv2 --synthetic 200 --rows 90 --batch 100 --repro-shards 4 \
+        --save-plan-model "$W/own.model" >"$W/log" 2>"$W/err"
+    same "ids of --save-plan-model" "$(grep -cE '^table (C1 90x128 3|C21 90x128 100) buckets=4$' \
+        "$W/own.model")" 2
+    $D $model --dedup --save-plan-model "$W/own.model" --save-profile "$W/own.profile" \
+        >"$W/log" 2>"$W/err"
+    same "--save-plan-model of --dedup" "$(grep -c '^distinct 0\.' "$W/own.model")" 1
+    try "a model and a profile of one pass" "$B/plan" "$W/own.model" "$W/own.cluster" \
+        --profile "$W/own.profile"
+fi
+refused "--save-plan-model of ranks" "--save-plan-model counts on one rank" $model --ranks 2 \
+    --save-plan-model "$W/own"
+refused "--save-plan-model of keys" "--keys does not go with --save-plan-model" $model --keys \
+    --save-plan-model "$W/own"
+refused "--save-plan-model of nothing" "--save-plan-model needs --data" --test "$lines" \
+    --checkpoint "$W/ckpt" --save-plan-model "$W/own"
+refused "--save-plan-model nowhere" "--save-plan-model: $W/none/m: No such file" $model \
+    --save-plan-model "$W/none/m"
 refused "tables that do not fit" '[0-9] bytes each would do: give as many by --memory' $wide \
     --ranks 2 --memory 1000
 $D $wide --ranks 4 --show-plan 2>"$W/err" >"$W/out"

@@ -40,4 +40,13 @@ refuses "no whole checkpoint" "$W" "$W/none.safetensors"
 refuses "of step 123" "$W/ckpt" "$W/none.safetensors" --step 123
 refuses "none/there" "$W/ckpt" "$W/none/there.safetensors"
 refuses "usage: $B/merge " "$W/ckpt"
+refuses "--step 5x: no step above 0" "$W/ckpt" "$W/none.safetensors" --step 5x
+refuses "--step 0: no step above 0" "$W/ckpt" "$W/none.safetensors" --step 0
+"$B/merge" "$W/ckpt" "$W/with.safetensors" --state 2>"$W/err" || fail "--state: $(cat "$W/err")"
+if grep -qa 'bags.education.momentum1' "$W/with.safetensors" &&
+    ! grep -qa 'momentum1' "$W/all.safetensors"; then
+    pass
+else
+    fail "--state has no optimizer state, or a file without it has"
+fi
 finish programs/merge

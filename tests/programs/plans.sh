@@ -140,7 +140,16 @@ tables=$(awk 'BEGIN { for (i = 0; i < 16385; i++) print "table t" i " 1x1 1" }')
 refuse "too many tables" "$tables" "$good_cluster" \
     "bad.model:16385: more tables than plan takes, 16384: 't16384'"
 refuse "an option" 'batch 100\ntable a 1x1 1 color=red\n' "$good_cluster" \
-    "bad.model:2: not buckets=, pooling= or placements=: 'color'"
+    "bad.model:2: not buckets=, pooling=, dtype= or placements=: 'color'"
+refuse "a dtype" 'batch 100\ntable a 1x1 1 dtype=f8\n' "$good_cluster" \
+    "bad.model:2: not f32, f16, bf16 or i8: 'f8'"
+refuse "weighted" 'weighted yes\n' "$good_cluster" "bad.model:1: neither off nor on: 'yes'"
+for name in a%%2 %%zz %%00 %%; do
+    refuse "a name $name" "batch 100\\ntable $name 1x1 1\\n" "$good_cluster" \
+        "bad.model:2: % begins no byte of two digits in"
+done
+refuse "a default as 0" "$good_model" 'ranks 4 2\nstep_near 0\n' \
+    "bad.cluster:2: not a number, or out of range $units: '0'"
 refuse "a placement" 'batch 100\ntable a 1x1 1 placements=tw,up\n' "$good_cluster" \
     "bad.model:2: not a placement: 'up'"
 refuse "an optimizer" 'optimizer adam2\n' "$good_cluster" \
@@ -208,6 +217,8 @@ if_set wire.backward=f32 model 's/bf16/f32/'
 if_set table.a.b.ids=9 model 's/x32 2/x32 9/'
 if_set table.a.b.rows=2000 model 's/ 1000x/ 2000x/'
 if_set threads=3 cluster '$a\threads 3'
+if_set table.c.dtype=f16 model 's/50x16 1/50x16 1 dtype=f16/'
+if_set weighted=on model '1s/^/weighted on\n/'
 if_set table.c.dim=32 model 's/50x16/50x32/'
 if_set table.a.b.placements=tw model 's/buckets=4/buckets=4 placements=tw/'
 if_set table.a.b.optimizer=adam model \
@@ -231,7 +242,7 @@ refuse_option() {
 }
 refuse_option "--set colour=1: nothing that a model or a cluster has: 'colour'" --set colour=1
 refuse_option "--set table.x.rows=1: no table has the name 'x'" --set table.x.rows=1
-refuse_option ".pooling or .placements: 'row'" --set table.a.b.row=1
+refuse_option ".pooling, .dtype or .placements: 'row'" --set table.a.b.row=1
 refuse_option "--set unit.x.flops=1: no unit has the name 'x'" --set unit.x.flops=1
 refuse_option "--set cross.bandwidth=fast: not a number" --set cross.bandwidth=fast
 refuse_option "--set batch=1 2: more than belongs there: '2'" --set "batch=1 2"
@@ -426,10 +437,37 @@ refuse_option "--sync-every: is of --replicas" --sync-every 4
 refuse_option "--out $W/if.model: is read, too: give another name" --out "$W/if.model"
 refuse_option "--timeline $W/a.svg: is written by --svg, too" --svg "$W/a.svg" \
     --timeline "$W/a.svg"
+refuse_option "--timeline $W/./a.svg: is written by --svg, too" --svg "$W/a.svg" \
+    --timeline "$W/./a.svg"
+refuse_option "--out $W/../plan/if.model: is read, too" --out "$W/../plan/if.model"
+# K, M, G and T of bytes are powers of 1024, of all else of 1000; a name's bytes may be coded.
+told() { "$B/plan" "$W/if.model" "$W/if.cluster" "$@" 2>&1; }
+told --memory 40K >"$W/got"
+same "bytes of 40K" "$(grep -o '40[0-9]* bytes' "$W/got")" "40960 bytes"
+same "the same as 40KiB" "$(cat "$W/got")" "$(told --memory 40KiB)"
+same "the same of a file" "$(cat "$W/got" | sed 's/--memory: //')" "$(told --set memory=40K)"
+same "samples of 2K" "$(told --set batch=2K --json)" "$(told --set batch=2000 --json)"
+sed 's/a\.b/a%20b/' "$W/if.model" >"$W/coded.model"
+"$B/plan" "$W/coded.model" "$W/if.cluster" --set table.a%20b.rows=7 --json >"$W/got" 2>&1
+same "a coded name" "$(grep -o '"a b", "rows": 7,' "$W/got")" '"a b", "rows": 7,'
+# Ranks that nodes do not divide: the last has fewer, and a link crosses to it.
+printf "batch 100\ntable a 1000x32 2\n" >"$W/odd.model"
+for ranks in "3 2" "3 3"; do
+    printf "ranks $ranks\nlocal 1e12 0\ncross 1e3 0\n" >"$W/odd.cluster"
+    "$B/plan" "$W/odd.model" "$W/odd.cluster" --all tw --json 2>&1 |
+        sed -n 's/.*"plain": \([0-9.e+-]*\),.*/\1/p'
+done >"$W/got"
+if awk '{ s[NR] = $1 } END { exit !(NR == 2 && s[1] > 1 && s[2] < 0.1) }' "$W/got"; then pass
+else fail "ranks 3 2 and 3 3: $(cat "$W/got")"; fi
 if "$B/plan" --calibrate >"$W/out" 2>"$W/err"; then fail "--calibrate of nothing"; else
     same "--calibrate alone" "$(cat "$W/err")" \
         "plan: --calibrate: give a MODEL and a CLUSTER (--help)"
 fi
+same "a model alone" "$("$B/plan" "$W/if.model" 2>&1)" \
+    "plan: $W/if.model: give a CLUSTER behind it (--help)"
+said=$( (ulimit -f 0 && exec "$B/plan" "$W/if.model" "$W/if.cluster" --svg "$W/full.svg") 2>&1 |
+    sed -n 's/^plan: .*: \(could\)/\1/p')
+same "a file over a limit" "$said" "could not be written whole: File too large"
 printf 'batch 100\ntable a 100x16 2 pooling=none\n' >"$W/bad.model"
 printf "$good_cluster" >"$W/bad.cluster"
 if "$B/plan" "$W/bad.model" "$W/bad.cluster" --replicas auto >"$W/out" 2>"$W/err" ||

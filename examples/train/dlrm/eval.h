@@ -224,11 +224,13 @@ static neo_status close_predictions(run *r, FILE *f, const char *partial, neo_st
     const char *path = r->o->predict;
     int beside = strcmp(partial, path) != 0, lost = ferror(f) != 0;
     int whole = status == NEO_OK && !r->stopped;
+    errno = 0;
     lost |= fclose(f) != 0;
     if (whole && !lost && beside) lost = rename(partial, path) != 0;
+    const char *why = why_lost(errno);
     if (beside && (!whole || lost)) remove(partial);
     if (status == NEO_OK && lost)
-        return neo_fail(NEO_ERR_IO, "--predict %s: could not be written whole", path);
+        return neo_fail(NEO_ERR_IO, "--predict %s: could not be written whole%s", path, why);
     return status;
 }
 

@@ -12,6 +12,13 @@
 
 enum { MAX_FILES = 64 };
 
+/* The end of a message: the reason, if closing the file has found it; earlier writes keep none. */
+static const char *why_lost(int error) {
+    static char text[128];
+    snprintf(text, sizeof text, ": %s", strerror(error));
+    return error ? text : "";
+}
+
 static int is_stdin(const char *path) { return path && strcmp(path, "-") == 0; }
 
 /* A list of at most so many names, separated by commas; NULL: none. */

@@ -13,6 +13,7 @@ typedef struct schema_call {
     neo_schema **out;
 } schema_call;
 
+enum { MOST_MADE = 4 }; /* labels that --synthetic makes */
 /* Labels that --tasks gives data which does not say itself how many it has. */
 static int count_tasks(const options *o) {
     float weights[MAX_TASKS];
@@ -243,6 +244,9 @@ static neo_status check_known_format(const options *o, const format *f) {
                f->columns && strcmp(f->name, "criteo")
                    ? "the description has them, as in: click label weight=2"
                    : "a line has one label (of --format delimited as many as its columns say)");
+    if (o->synthetic && count_tasks(o) > MOST_MADE)
+        REFUSE("--tasks %s: %d labels, and generated samples have up to %d", o->tasks,
+               count_tasks(o), MOST_MADE);
     if (o->hot && strcmp(f->name, "raw")) REFUSE("--hot is for --format raw, not %s", f->name);
     if (is_stdin(o->data) && !f->lines)
         REFUSE("--format %s cannot come from standard input", f->name);

@@ -7,7 +7,6 @@
 #define DLRM_HOT_H
 #include "plan.h"
 
-enum { MODEL_JSON_BYTES = 1 << 20 };
 static int by_row(const void *x, const void *y) {
     int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
     return a < b ? -1 : a > b;
@@ -35,29 +34,25 @@ static neo_status check_named(const options *o, const neo_row_use *use, int64_t 
 }
 
 /* ---- how many rows of each table are hot, and warm ---- */
-/* "hot_rows": [6, 0, 2], of a checkpoint's model.json, where it has them. */
-static void read_counts(hot_tables *h, const char *text, int kind) {
-    const char *at = strstr(text, kind == HOT ? "\"hot_rows\": [" : "\"warm_rows\": [");
-    for (size_t t = 0; at && t < h->tables && *at != ']'; t++) {
-        char *end;
-        at += strcspn(at, "0123456789]");
-        const long long count = strtoll(at, &end, 10);
-        h->most[t][kind] = count < h->desc[t].rows ? count : h->desc[t].rows;
-        at = end;
+/* Those of the checkpoint that the run goes on from, which also names them; of one that has none
+   loading it will say so. */
+static neo_status counts_of_checkpoint(model *m, const options *o, int64_t step) {
+    static const char *const lists[CLASSES] = {"hot_rows", "warm_rows"};
+    const int64_t asked[CLASSES] = {o->hot_rows, o->warm_rows};
+    hot_tables *h = &m->hot;
+    int64_t *counts = calloc(h->tables + 1, sizeof *counts);
+    neo_status status = counts ? NEO_OK : out_of_memory();
+    h->of_checkpoint = 1;
+    for (int c = 0; c < CLASSES && status == NEO_OK; c++) {
+        if (!asked[c]) continue;
+        status = neo_checkpoint_counts(m->ctx, o->saves.dir, step, lists[c], counts,
+                                       (int32_t)h->tables);
+        for (size_t t = 0; t < h->tables && status == NEO_OK; t++)
+            h->most[t][c] = counts[t] < h->desc[t].rows ? counts[t] : h->desc[t].rows;
+        if (status == NEO_ERR_NOT_FOUND) status = NEO_OK;
     }
-}
-/* Those of the checkpoint that the run goes on from, which also names them. */
-static void counts_of_checkpoint(model *m, const options *o, int64_t step) {
-    char path[4096 + 64], *text;
-    snprintf(path, sizeof path, "%.4000s/step-%012lld/model.json", o->saves.dir, (long long)step);
-    FILE *f = fopen(path, "rb");
-    text = calloc(1, MODEL_JSON_BYTES + 1);
-    const size_t bytes = f && text ? fread(text, 1, MODEL_JSON_BYTES, f) : 0;
-    if (f) (void)fclose(f);
-    m->hot.of_checkpoint = 1;
-    if (bytes && o->hot_rows) read_counts(&m->hot, text, HOT);
-    if (bytes && o->warm_rows) read_counts(&m->hot, text, WARM);
-    free(text);
+    free(counts);
+    return status;
 }
 /* As many as are worth it on links, by a plan of whole tables. */
 static neo_status counts_of_plan(model *m, const options *o, const neo_bags_desc *bags) {
@@ -103,7 +98,7 @@ static neo_status choose_rows(model *m, const options *o, const neo_bags_desc *b
     for (size_t t = 0; t < h->tables; t++)
         h->most[t][HOT] = most_of(o->hot_rows), h->most[t][WARM] = most_of(o->warm_rows);
     if ((chooses || !o->profile) && goes_on && neo_find_checkpoint(o->saves.dir, &step) == NEO_OK)
-        return counts_of_checkpoint(m, o, step), NEO_OK;
+        return counts_of_checkpoint(m, o, step);
     if (!o->profile)
         REFUSE("--%s needs --profile, which names them: there is no checkpoint that does",
                o->hot_rows ? "hot-rows" : "warm-rows");
@@ -303,26 +298,24 @@ static const neo_jagged *split_features(hot_tables *h, int i) {
     h->part[i].offsets += h->rest[i].feature_count * all->batch;
     return &h->rest[i];
 }
-/* *batch, and *next if it is not NULL, become their split ones; a batch that was next is split. */
-static neo_status split_batches(model *m, const neo_jagged **batch, const neo_jagged **next) {
+/* Batches become their split ones. */
+static neo_status put_split(model *m, int turn, int is_there, const neo_jagged **batch) {
     hot_tables *h = &m->hot;
-    if (!h->features[HOT] && !h->features[WARM]) return NEO_OK;
-    if (!h->ahead) TRY(split_batch(h, h->split[h->turn], *batch));
-    *batch = split_features(h, h->turn);
-    h->ahead = *next != NULL;
-    if (!*next) return NEO_OK;
-    h->turn = !h->turn;
-    TRY(split_batch(h, h->split[h->turn], *next));
-    *next = split_features(h, h->turn);
+    if (!is_there) TRY(split_batch(h, h->split[turn], *batch));
+    *batch = split_features(h, turn);
     return NEO_OK;
+}
+static neo_status split_batches(model *m, const neo_jagged **batch, const neo_jagged **next) {
+    if (!m->hot.features[HOT] && !m->hot.features[WARM]) return NEO_OK;
+    return put_in_turn(m, &m->hot.turns, put_split, batch, next);
 }
 
 /* ---- warm rows: as the other tables, by their own calls ---- */
 static neo_status begin_warm_rows(model *m, int64_t global_size, const neo_batch *next) {
     const hot_tables *h = &m->hot;
-    const int now = h->ahead ? !h->turn : h->turn;
-    TRY(neo_shard_forward_begin(h->warm, &h->part[now], global_size));
-    return h->ahead ? neo_shard_prefetch(h->warm, &h->part[h->turn], next->global_size) : NEO_OK;
+    const turns *t = &h->turns;
+    TRY(neo_shard_forward_begin(h->warm, &h->part[t->ahead ? !t->now : t->now], global_size));
+    return t->ahead ? neo_shard_prefetch(h->warm, &h->part[t->now], next->global_size) : NEO_OK;
 }
 static neo_status end_warm_rows(model *m, float lr) {
     return m->keeps ? neo_shard_accumulate_end(m->hot.warm)

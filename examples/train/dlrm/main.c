@@ -13,7 +13,7 @@
 
    Files, each one including the one before: ../cli.h ../job.h ../digests.h ../guard.h ../board.h
    files.h options.h formats.h model.h plan.h towers.h step.h run.h mllog.h eval.h train.h
-   describe.h setup.h, ../summary.h. The program in one file: examples/one_file_dlrm.c. */
+   describe.h plan_model.h setup.h, ../summary.h. The program in one file: examples/one_file_dlrm.c. */
 #include "setup.h"
 
 /* The figures of a task, if there was test data. */
@@ -104,7 +104,7 @@ static neo_status run_all(void *of_rank) {
     int has_test = r->job->test_count || r->o->synthetic;
     uint64_t digest;
     TRY(set_up(r));
-    if (r->o->summary || r->o->save_profile) return NEO_OK;
+    if (r->o->summary || only_counts(r->o)) return NEO_OK;
     if (!reads_only(r->o) && r->train.reader) {
         TRY(agree(r->me.comm, mllog_open(r)));
         TRY(cli_advise(&r->me, &r->o->saves, r->m.state, train(r)));
@@ -173,7 +173,6 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     TRY(check_options(o));
     if (!o->dim) o->dim = kind_of(o)->dim;
     TRY(check_words(o));
-    if (!o->ndcg) o->ndcg = 10;
     const int is_fast = strcmp(o->machine.device, "cpu") && !o->machine.exact;
     cli_choose_leaves(&o->machine, &o->saves, reads_only(o),
                       is_fast ? NEO_DEVICE_SHARDS : CLI_LEAVES);

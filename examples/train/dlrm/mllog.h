@@ -121,10 +121,12 @@ static neo_status mllog_end(run *r, neo_status status) {
           status == NEO_OK && !r->stopped ? "\"status\": \"success\""
                                           : "\"status\": \"aborted\"");
     int lost = ferror(r->mllog) != 0;
+    errno = 0;
     lost |= fclose(r->mllog) != 0;
     r->mllog = NULL;
     if (status == NEO_OK && lost)
-        return neo_fail(NEO_ERR_IO, "--mllog %s: could not be written whole", r->o->mllog);
+        return neo_fail(NEO_ERR_IO, "--mllog %s: could not be written whole%s", r->o->mllog,
+                        why_lost(errno));
     return status;
 }
 #endif

@@ -41,6 +41,11 @@ typedef struct prediction {
     double seconds[OPERATIONS], exposed, step; /* step 0: there is none */
 } prediction;
 
+/* Two places, of a batch and of the next one: see put_in_turn. */
+typedef struct turns {
+    int now, ahead; /* the place of the batch; it is there already */
+} turns;
+
 /* --hot-rows, --warm-rows: see hot.h. */
 enum { HOT, WARM, CLASSES };
 typedef struct hot_tables {
@@ -52,7 +57,7 @@ typedef struct hot_tables {
     unsigned *placements;     /* of each */
     neo_jagged_buffer *split[2], *between; /* between: without the hot rows */
     neo_jagged rest[2], part[2]; /* of split: the features of the plan's tables; of warm rows */
-    int turn, ahead;          /* of split: that of this batch; it is full already */
+    turns turns;              /* of split */
     neo_tensor wide;          /* rows of all these tables, then their gradients */
     neo_shard *warm;          /* NULL: there are no warm rows */
     int64_t (*most)[CLASSES]; /* [tables]: at most so many rows of a class */
@@ -77,7 +82,7 @@ typedef struct told_batches {
 /* Ids on their way to the device, where ranks exchange them: see bring_ids in towers.h. */
 typedef struct device_ids {
     int on; /* 0: the tables take ids from the host */
-    int turn, ahead; /* of side: that of this batch; it is there already */
+    turns turns; /* of side */
     struct {
         neo_jagged batch;
         neo_tensor offsets, ids, weights;
@@ -150,6 +155,18 @@ typedef struct model {
     float *task_label, *task_weight; /* those of several tasks, in host memory */
     neo_tensor ones;               /* [B][1]: the dense number of data that has none */
 } model;
+
+/* *batch, and *next if it is not NULL, become what `put` makes of them in their places; a batch
+   that was next is there. */
+typedef neo_status (*put_fn)(model *m, int place, int is_there, const neo_jagged **batch);
+static neo_status put_in_turn(model *m, turns *t, put_fn put, const neo_jagged **batch,
+                              const neo_jagged **next) {
+    TRY(put(m, t->now, t->ahead, batch));
+    t->ahead = *next != NULL;
+    if (!*next) return NEO_OK;
+    t->now = !t->now;
+    return put(m, t->now, 0, next);
+}
 
 static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
     static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
@@ -253,7 +270,6 @@ static int parse_layers(const char *text, int *layers, int64_t *number) {
     *layers = (int)count;
     return !*end && count >= 1 && count <= NEO_MAX_LAYERS && (!both || *number >= 1);
 }
-static const char *const CROSS = "3x64"; /* --cross, unless given */
 /* Without x: rank 0, square matrices. text: NULL, unless given. */
 static neo_status parse_cross(const char *text, neo_cross_desc *d) {
     *d = (neo_cross_desc){.name = "cross"};
@@ -270,7 +286,6 @@ static neo_status create_cross(model *m, const options *o, int64_t width) {
     return neo_cross_create(m->ctx, m->params[TOP], &d, &m->cross);
 }
 
-static const char *const WUKONG = "2x64"; /* --wukong, unless given */
 /* "2x64" -> layers 2, 64 hidden. text: NULL, unless given. */
 static neo_status parse_wukong(const char *text, neo_wukong_desc *d) {
     *d = (neo_wukong_desc){.name = "wukong"};

@@ -11,7 +11,7 @@ typedef struct options {
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *tier, *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *cluster, *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
-    char *evict, *profile, *save_profile;
+    char *evict, *profile, *save_profile, *save_plan_model;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg, dedup, keys, key_rows, admit, bloom, towers, hot_rows, skip_empty;
@@ -65,11 +65,15 @@ static int64_t row_width(const model_kind *kind, const options *o, int64_t featu
     return kind->meets < WEIGHTS ? one : tasks * one;
 }
 
+/* The defaults of --cross and --wukong, of the models that have them. */
+#define CROSS "3x64"
+#define WUKONG "2x64"
 static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Data"),
     CLI_TEXT("data", data, "FILES", NULL,
-             "training data, comma-separated; - is standard input. Ranks leave FILE.neoindex "
-             "beside text of 4 MiB or more, by which each parses its own part"),
+             "training data, comma-separated; - is standard input, of mpirun rank 0's (of which "
+             "MPICH hands on 64 KiB). Ranks leave FILE.neoindex beside text of 4 MiB or more, by "
+             "which each parses its own part"),
     CLI_TEXT("test", test, "FILES", NULL,
              "test data, evaluated after every epoch; with --valid only at the end"),
     CLI_TEXT("valid", valid, "FILES", NULL,
@@ -136,11 +140,11 @@ static const cli_option DLRM_OPTIONS[] = {
              "that it meets) or deepfm (fm, and the top MLP over dense numbers and rows without "
              "their weights)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
-             "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64; no more than "
-             "columns]"),
+             "*dcnv2: L layers of rank R; L alone: layers of square matrices [" CROSS "; no more "
+             "than columns]"),
     CLI_TEXT("wukong", wukong, "LxH", NULL,
              "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer "
-             "gives are linear in those it takes [2x64]"),
+             "gives are linear in those it takes [" WUKONG "]"),
     CLI_COUNT("dim", dim, "N", NULL, 1, 1e6,
               "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]. Rows of lr, "
              "fm, ffm and deepfm have as many for each of several labels"),
@@ -163,12 +167,12 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
               "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: "
               "as many as ids, which --rows says"),
-    CLI_TEXT("evict", evict, "E", NULL,
+    CLI_TEXT("evict", evict, "E", "lru",
              "*of --keys: who goes: lru (unused longest), lfu:N (used least; counts halve every N "
              "steps, without N never), age:N (unused for more than N steps) or score (the smallest "
              "sum of its samples' labels, times their weights: of clicks, say; what ranks send for "
-             "it, 12 bytes a key, is in no prediction) [lru]. Of --tier "
-             "without --keys, lru or lfu: which rows leave memory; no bit depends on it"),
+             "it, 12 bytes a key, is in no prediction). Of --tier without --keys, lru or lfu: "
+             "which rows leave memory; no bit depends on it"),
     CLI_COUNT("admit", admit, "N", NULL, 0, 1e15,
               "*of --keys: a key gets a row when it is seen for the Nth time; 0: the first"),
     CLI_FLAG("bloom", bloom,
@@ -202,7 +206,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "rows (rw), as copies (dp), by combinations with nodes (twrw, twcw, grid), or as a "
              "file of --save-plan says"),
     CLI_COUNT("memory", memory, "BYTES", NULL, 0, 1e15,
-              "that tables and their training may take on a rank, 64M or 2G too; 0: no limit"),
+              "that tables and their training may take on a rank, 64M or 2G too (of 1024 KiB or "
+              "MiB, as plan has it); 0: no limit"),
     CLI_TEXT("tier", tier, "FILE", NULL,
              "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
              "of each rank (the process takes 20 to 40 MB more, --checkpoint-async an eighth of "
@@ -218,6 +223,10 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("save-profile", save_profile, "FILE", NULL,
              "count how often the rows of tables are used by the training data, write it as text, "
              "for --profile FILE of dlrm and plan, and stop"),
+    CLI_TEXT("save-plan-model", save_plan_model, "FILE", NULL,
+             "count the ids of the training data, write batch, layers and tables as a model, for "
+             "build/plan FILE CLUSTER --ranks ..., and stop: what other ranks and clusters would "
+             "take. With --save-profile one pass counts for both"),
     CLI_COUNT("hot-rows", hot_rows, "N", NULL, CLI_AUTO, 1000000,
               "*the N rows of each table that are used most by --profile FILE (of --save-profile "
               "with this N or more; a checkpoint has its own) have a copy on every rank: their "
@@ -302,8 +311,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("group", group, "FEATURE", NULL,
              "figures of test and validation data in groups: the samples whose first id of this "
              "sparse feature is one, as a user's: AUC of each, and NDCG; weights do not count"),
-    CLI_COUNT("ndcg", ndcg, "K", NULL, 1, 1e9,
-              "scores of a group that its NDCG looks at, with --group [10]"),
+    CLI_COUNT("ndcg", ndcg, "K", "10", 1, 1e9,
+              "scores of a group that its NDCG looks at, with --group"),
 };
 /* Published configurations: options, and for generated and Criteo data the rows of each table (at
    most --rows) and, generated, the ids of each feature in a sample. */
@@ -355,6 +364,8 @@ static const cli_program DLRM = {"dlrm", "train a recommendation model on one ra
                                  DLRM_OPTIONS, sizeof DLRM_OPTIONS / sizeof DLRM_OPTIONS[0],
                                  PRESETS};
 
+/* The training data is only counted. */
+static int only_counts(const options *o) { return o->save_profile || o->save_plan_model; }
 /* The model is only read: nothing trains, nothing is saved. */
 static int reads_only(const options *o) {
     return o->eval || (o->predict && !o->saves.resume && (o->saves.dir || o->load));
@@ -362,7 +373,7 @@ static int reads_only(const options *o) {
 
 static neo_status check_files(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->save_profile,
-                             o->mllog, o->machine.trace};
+                             o->save_plan_model, o->mllog, o->machine.trace};
     const char *lists[] = {o->data, o->test, o->valid};
     const char *files[] = {o->load, o->columns, o->plan, o->cluster, o->profile};
     enum { OUTPUTS = sizeof outputs / sizeof *outputs, LISTS = 3, FILES = 5 };
@@ -418,6 +429,9 @@ static neo_status parse_tasks(const char *text, float *weights, int *count) {
     }
     if (p && (*p || !*count || p[-1] == ','))
         REFUSE("--tasks %s: not up to %d numbers above 0, joined by ','", text, MAX_TASKS);
+    if (*count == 1 && !(weights[0] >= 1 && weights[0] <= 1))
+        REFUSE("--tasks %s: a single label has nothing to be weighed against: give a number for "
+               "each of several, as 1,0.5", text);
     return NEO_OK;
 }
 
@@ -462,7 +476,7 @@ static neo_status check_model(const options *o) {
 enum { EVICTS = 4 };
 static const char *const EVICT_NAMES[EVICTS] = {"lru", "lfu", "age", "score"}; /* as neo_evict */
 static neo_status parse_keys(const options *o, neo_keys *keys) {
-    const char *evict = o->evict ? o->evict : EVICT_NAMES[0], *colon = strchr(evict, ':');
+    const char *evict = o->evict, *colon = strchr(evict, ':');
     const size_t length = colon ? (size_t)(colon - evict) : strlen(evict);
     const char *given = o->admit       ? "admit" :
                         o->key_rows    ? "key-rows" :
@@ -471,7 +485,7 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     int policy = 0;
     *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit, .bloom = o->bloom != 0};
     if (!o->keys && given) REFUSE("--%s is of --keys", given);
-    if (!o->keys && o->evict && !o->tier) REFUSE("--evict is of --keys or --tier");
+    if (!o->keys && !o->tier && cli_is_given("evict")) REFUSE("--evict is of --keys or --tier");
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");
@@ -528,7 +542,7 @@ static neo_status check_hot_rows(const options *o) {
         REFUSE("--skip-empty is for --device cpu, and not for --towers");
     const char *name = o->hot_rows ? "hot-rows" : "warm-rows";
     if (!o->hot_rows && !o->warm_rows) return NEO_OK;
-    if (!o->profile && !o->save_profile && !reads_only(o) && !o->saves.resume)
+    if (!o->profile && !only_counts(o) && !reads_only(o) && !o->saves.resume)
         REFUSE("--%s needs --profile, which names them", name);
     if (device) REFUSE("--%s is for --device cpu", name);
     if (o->hot_rows == CLI_AUTO && o->replicas > 1)
@@ -575,10 +589,11 @@ static neo_status check_served(const options *o) {
 static neo_status check_tier(const options *o) {
     if (o->profile && !o->tier && !o->hot_rows && !o->warm_rows)
         REFUSE("--profile is of --tier, --hot-rows and --warm-rows");
-    if (o->save_profile && !o->data && !o->synthetic)
-        REFUSE("--save-profile needs --data or --synthetic");
-    if (o->save_profile && o->keys)
-        REFUSE("--keys does not go with --save-profile: rows come and go");
+    const char *counts = o->save_profile ? "save-profile" : "save-plan-model";
+    if (only_counts(o) && !o->data && !o->synthetic)
+        REFUSE("--%s needs --data or --synthetic", counts);
+    if (only_counts(o) && o->keys)
+        REFUSE("--keys does not go with --%s: rows come and go", counts);
     if (o->prefetch > 1 && !o->tier) REFUSE("--prefetch is of --tier");
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
@@ -631,7 +646,7 @@ static neo_status check_options(const options *o) {
         REFUSE("--mllog is the log of a training");
     if (o->window && !has_data) REFUSE("--window is of training data");
     if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
-    if (o->ndcg && !o->group) REFUSE("--ndcg is of groups: give --group");
+    if (cli_is_given("ndcg") && !o->group) REFUSE("--ndcg is of groups: give --group");
     if (o->dedup && o->tier && strcmp(o->machine.device, "cpu"))
         REFUSE("--dedup with --tier is for --device cpu");
     if (o->distinct > 0 && !o->dedup) REFUSE("--distinct is of --dedup");

@@ -127,7 +127,7 @@ static neo_status check_words(options *o) {
     TRY(parse_wukong(o->wukong, &wukong));
     TRY(check_widths("bottom", o->bottom, o->dim));
     TRY(check_widths("top", o->top, 0));
-    if (o->summary || o->save_profile) return NEO_OK;
+    if (o->summary || only_counts(o)) return NEO_OK;
     if (o->cluster) TRY(cluster_read("cluster", o->cluster, &o->measured));
     if (strcmp(o->plan, "auto") && neo_placement_parse(o->plan, &placement) != NEO_OK &&
         stat(o->plan, &s) != 0 && errno == ENOENT)
@@ -288,28 +288,33 @@ static neo_status report_step(neo_report *report, const neo_timeline *timeline) 
     }
     return NEO_OK;
 }
-/* The seconds of a step, of rank 0: of layers by their shapes, with --cluster. A cross network
-   counts as its products. */
+/* The dense layers: of the bottom and the top MLP the widths, to `widths`, if they are chains. A
+   cross network counts as its products. */
+enum { UNITS = 3 };
+static void describe_units(const model *m, int32_t tables, int64_t widths[MLPS][MOST_WIDTHS],
+                           neo_dense_unit units[UNITS]) {
+    static const char *const names[UNITS] = {"bottom", "pairs", "top"};
+    const int64_t dim = m->x.shape[1], rows = tables + 1;
+    for (int i = 0; i < UNITS; i++) units[i] = (neo_dense_unit){.name = names[i], .after = i > 0};
+    for (int k = 0; k < MLPS; k++) {
+        neo_dense_unit *u = &units[2 * k];
+        const mlp_size size = size_of_mlp(m->params[k]);
+        u->width_count = widths_of(m->params[k], widths[k]);
+        u->widths = u->width_count ? widths[k] : NULL;
+        u->flops = size.flops, u->params = size.params;
+    }
+    if (m->kind->meets != DOTS) return;
+    units[1].flops = (double)(rows * rows * dim);
+    units[1].dots[0] = rows, units[1].dots[1] = dim;
+}
+/* The seconds of a step, of rank 0: of layers by their shapes, with --cluster. */
 static neo_status predict(model *m, const neo_plan *plan) {
     neo_timeline *timeline;
     int32_t count;
-    int64_t widths[2][MOST_WIDTHS];
-    const neo_plan_desc *d = neo_plan_desc_of(plan);
-    const int64_t dim = m->x.shape[1], rows = d->bags->table_count + 1;
-    neo_dense_unit units[3] = {{.name = "bottom"}, {.name = "pairs"}, {.name = "top"}};
-    for (int k = 0; k < MLPS; k++) {
-        neo_dense_unit *u = &units[2 * k];
-        u->width_count = m->params[k] ? widths_of(m->params[k], widths[k]) : 0;
-        u->widths = u->width_count ? widths[k] : NULL;
-        u->flops = k ? d->dense_flops_top : d->dense_flops_bottom;
-        u->params = m->params[k] ? size_of_mlp(m->params[k]).params : 0;
-    }
-    units[1].after = units[2].after = 1;
-    if (m->kind->meets == DOTS) {
-        units[1].flops = (double)(rows * rows * dim);
-        units[1].dots[0] = rows, units[1].dots[1] = dim;
-    }
-    TRY(neo_timeline_create(plan, units, 3, m->pipeline, &timeline));
+    int64_t widths[MLPS][MOST_WIDTHS];
+    neo_dense_unit units[UNITS];
+    describe_units(m, neo_plan_desc_of(plan)->bags->table_count, widths, units);
+    TRY(neo_timeline_create(plan, units, UNITS, m->pipeline, &timeline));
     const neo_task *task = neo_timeline_tasks(timeline, &count);
     for (int32_t i = 0; i < count; i++)
         for (int k = 0; k < OPERATIONS; k++)

@@ -2,7 +2,7 @@
 #ifndef DLRM_SETUP_H
 #define DLRM_SETUP_H
 #include "../summary.h"
-#include "describe.h"
+#include "plan_model.h"
 #include "train.h"
 
 /* ---- the state: of weights, optimizers and the run, saved and restored ---- */
@@ -37,7 +37,7 @@ static neo_status define_numbers(run *r) {
     if (o->towers) TRY(neo_state_define(r->m.state, "towers", word));
     snprintf(word, sizeof word, "%.9g", o->dropout);
     if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
-    snprintf(tasks, sizeof tasks, "%.40s %lld %lld%s", o->evict ? o->evict : "lru",
+    snprintf(tasks, sizeof tasks, "%.40s %lld %lld%s", o->evict,
              (long long)o->admit, (long long)o->key_rows, o->bloom ? " bloom" : "");
     if (o->prune > 0)
         snprintf(tasks + strlen(tasks), sizeof tasks - strlen(tasks), " prune %.9g", o->prune);
@@ -370,7 +370,7 @@ static neo_status prepare(run *r) {
     const job *j = r->job;
     int trains = j->train_count > 0;
     TRY(cli_check_ranks(&r->me, &r->o->machine));
-    if (r->o->profile && !r->o->save_profile) {
+    if (r->o->profile && !only_counts(r->o)) {
         neo_status status = neo_profile_read(r->m.ctx, r->o->profile, &r->m.profile);
         if (status != NEO_OK) return neo_fail(status, "--profile %s", neo_last_error());
     }
@@ -429,33 +429,59 @@ static int64_t rows_of_batches(const run *r, int64_t samples, int64_t rows) {
     }
     return rows;
 }
-/* --save-profile: a pass over the training data. */
-static neo_status count_rows(run *r, neo_reader_desc d) {
-    const int32_t tables = neo_schema_feature_count(r->m.schema);
-    neo_table_desc *table = calloc((size_t)tables + 1, sizeof *table);
-    neo_bags_desc bags;
+/* Reads the training data and counts ids, and those of each row, if there is a profile. */
+static neo_status count_ids(run *r, counted *c) {
     neo_batch batch;
-    int64_t samples = 0;
-    neo_status status = table ? describe_tables(&r->m, r->o, table, &bags) : out_of_memory();
-    if (status == NEO_OK) status = neo_profile_create(r->m.ctx, &bags, &r->m.profile);
-    free(table);
-    d.schema = r->m.schema;
-    if (r->me.ranks > 1) REFUSE("--save-profile counts on one rank");
-    if (status == NEO_OK) status = check_writable("save-profile", r->o->save_profile);
-    if (status == NEO_OK) status = open_source(r, d, &r->train);
+    neo_status status = NEO_OK;
     while (status == NEO_OK) {
         status = neo_reader_next(r->train.reader, &batch);
-        if (status == NEO_OK) status = neo_profile_add(r->m.profile, &batch.sparse);
-        samples += status == NEO_OK ? batch.size : 0;
+        if (status != NEO_OK) break;
+        const neo_jagged *b = &batch.sparse;
+        for (int64_t i = 0; i < b->feature_count * b->batch; i++) {
+            const int64_t t = i / b->batch, first = b->feature_bags ? b->feature_bags[t] : 0,
+                          bag = b->inverse ? first + b->inverse[i] : i;
+            c->ids[t] += b->offsets[bag + 1] - b->offsets[bag];
+        }
+        c->sent += neo_jagged_id_count(b);
+        c->samples += batch.size;
+        if (r->m.profile) status = neo_profile_add(r->m.profile, b);
     }
-    if (status != NEO_END) return status;
-    printf("counted %lld sample%s, %d table%s\n", (long long)samples, PLURAL(samples),
-           (int)tables, PLURAL(tables));
+    return status == NEO_END ? NEO_OK : status;
+}
+/* What was counted goes to the files of --save-profile and --save-plan-model. */
+static neo_status write_counts(run *r, const neo_bags_desc *bags, const counted *c) {
     const int64_t hot = r->o->hot_rows, warm = r->o->warm_rows;
     int64_t apart = (hot > 0 ? hot : 0) + (warm > 0 ? warm : 0);
-    if (hot == CLI_AUTO || warm == CLI_AUTO) apart = rows_of_batches(r, samples, apart);
+    printf("counted %lld sample%s, %d table%s\n", (long long)c->samples, PLURAL(c->samples),
+           (int)bags->table_count, PLURAL(bags->table_count));
+    if (r->o->save_plan_model) TRY(write_plan_model(&r->m, r->o, bags, c));
+    if (!r->o->save_profile) return NEO_OK;
+    if (hot == CLI_AUTO || warm == CLI_AUTO) apart = rows_of_batches(r, c->samples, apart);
     if (hot || warm) TRY(neo_profile_hot(r->m.profile, apart));
     return neo_profile_write(r->m.profile, r->o->save_profile);
+}
+/* --save-profile, --save-plan-model: a pass over the training data. */
+static neo_status count_rows(run *r, neo_reader_desc d) {
+    const options *o = r->o;
+    const size_t tables = (size_t)neo_schema_feature_count(r->m.schema);
+    counted c = {0, NULL, 0};
+    neo_bags_desc bags;
+    if (r->me.ranks > 1)
+        REFUSE("--%s counts on one rank", o->save_profile ? "save-profile" : "save-plan-model");
+    if (o->save_profile) TRY(check_writable("save-profile", o->save_profile));
+    if (o->save_plan_model) TRY(check_writable("save-plan-model", o->save_plan_model));
+    neo_table_desc *table = calloc(tables + 1, sizeof *table);
+    c.ids = calloc(tables + 1, sizeof *c.ids);
+    neo_status status = table && c.ids ? describe_tables(&r->m, o, table, &bags) : out_of_memory();
+    if (status == NEO_OK && o->save_profile)
+        status = neo_profile_create(r->m.ctx, &bags, &r->m.profile);
+    d.schema = r->m.schema;
+    if (status == NEO_OK) status = open_source(r, d, &r->train);
+    if (status == NEO_OK) status = count_ids(r, &c);
+    if (status == NEO_OK) status = write_counts(r, &bags, &c);
+    free(table);
+    free(c.ids);
+    return status;
 }
 
 static neo_status set_up(run *r) {
@@ -466,7 +492,7 @@ static neo_status set_up(run *r) {
     neo_status mine = NEO_OK;
     TRY(agree(r->me.comm, prepare(r)));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
-    if (r->o->save_profile) return count_rows(r, d);
+    if (only_counts(r->o)) return count_rows(r, d);
     TRY(create_units(&r->m, r->o));
     if (r->me.rank == 0 && r->o->report)
         mine = neo_report_create(r->m.ctx, "neo: DLRM training", &r->m.report);

@@ -110,7 +110,7 @@ static neo_status advise_memory(const options *o, neo_status status) {
 /* Collective. */
 static neo_status create_tables(model *m, const options *o) {
     neo_plan *plan = NULL, *warm = NULL;
-    neo_bags_desc whole, bags;
+    neo_bags_desc whole = {0}, bags;
     size_t count = (size_t)neo_schema_feature_count(m->schema);
     if (!count) return NEO_OK;
     neo_table_desc *tables = calloc(count, sizeof *tables);
@@ -167,19 +167,14 @@ static neo_status send_ids(model *m, const neo_jagged *batch, int turn) {
     there->weights = batch->weights ? weights->data : NULL;
     return NEO_OK;
 }
-/* *batch, and *next if it is not NULL, become their copies on the device, where tables take ids
-   from there; a batch that was next is there. */
-static neo_status bring_ids(model *m, const neo_jagged **batch, const neo_jagged **next) {
-    device_ids *d = &m->there;
-    if (!d->on) return NEO_OK;
-    if (!d->ahead) TRY(send_ids(m, *batch, d->turn));
-    *batch = &d->side[d->turn].batch;
-    d->ahead = *next != NULL;
-    if (!*next) return NEO_OK;
-    d->turn = !d->turn;
-    TRY(send_ids(m, *next, d->turn));
-    *next = &d->side[d->turn].batch;
+/* Batches become their copies on the device, where tables take ids from there. */
+static neo_status put_there(model *m, int turn, int is_there, const neo_jagged **batch) {
+    if (!is_there) TRY(send_ids(m, *batch, turn));
+    *batch = &m->there.side[turn].batch;
     return NEO_OK;
+}
+static neo_status bring_ids(model *m, const neo_jagged **batch, const neo_jagged **next) {
+    return m->there.on ? put_in_turn(m, &m->there.turns, put_there, batch, next) : NEO_OK;
 }
 /* Rows of the tables, or of the towers, set off to the samples; with a tier several batches to come
    are told of, else one. */
