@@ -43,6 +43,8 @@ at_most() {
 }
 
 : >"$W/all_marks"
+cat tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*.sh | grep -oE '\bneo_[a-z0-9_]+' |
+    sort -u >"$W/tested"
 headers="neo.h neo_kernels.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h
     neo_plan.h neo_fsdp.h neo_cuda.cuh"
 for h in $headers; do
@@ -80,6 +82,17 @@ END
     at_most "$(grep -cE '/\* (What|Where|Of|That)( |$)' $h)" $openings \
         "comments of $h that begin with What, Where, Of or That"
     at_most "$(letters $h)" $letters "long functions of $h with parameters of one letter"
+
+    # What it declares stands in a paragraph with a comment, and some test names it.
+    sed '/Stop here if you only want the API/q' $h >"$W/api"
+    bare=$(awk '/^$/ && !inside { told = 0 } /\/\*/ { told = inside = 1 } /\*\// { inside = 0 }
+        /^NEO_API/ && !told' "$W/api")
+    if [ -z "$bare" ]; then pass; else fail "$h: no comment is above: $bare"; fi
+    awk '/^NEO_API/ { text = "" } /^NEO_API/, /;/ { text = text " " $0; if (!/;/) next
+            match(text, /neo_[a-z0-9_]*\(/); print substr(text, RSTART, RLENGTH - 1) }' "$W/api" |
+        grep -v '^neo__' | sort -u >"$W/declared"
+    untested=$(comm -23 "$W/declared" "$W/tested" | tr '\n' ' ')
+    if [ -z "$untested" ]; then pass; else fail "$h: no test calls $untested"; fi
 
     # Nothing in it prints, aborts or exits.
     calls=$(sed 's|/\*.*\*/||; s|"[^"]*"||g' $h |
