@@ -2876,13 +2876,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
     }
     NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
 }
-/* Fetch the place of the sums of the bag after the next: a store that waits for its line holds up
-   those behind it, and between steps `out` leaves the near caches. */
-NEO__KERNEL_INLINE void NEO__FN(bag_fetch_out)(const float *to, int64_t stride, int count) {
-    const char *later = (const char *)((uintptr_t)to + (uintptr_t)(2 * stride) * sizeof *to);
-    NEO__EACH(i, NEO__TRAINS ? count : 0)
-    if (i * NEO__W % 16 == 0) __builtin_prefetch(later + 4 * i * NEO__W, 1);
-}
 /* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows
    fetched ahead are those of the next one. */
 NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
@@ -2893,7 +2886,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *lookup, int64_t
     for (; b < b_end; b++, to += lookup->out_stride) {
         int64_t k_end = lookup->offsets[b + 1], length = k_end - k;
         NEO__VF s[8];
-        NEO__FN(bag_fetch_out)(to, lookup->out_stride, count);
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
         if (k_end <= near_end) {
             if (lookup->weights)
@@ -3419,7 +3411,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_near)(const neo__bag_lookup *lookup, neo_dty
     for (; b < b_end; b++, to += stride) {
         const int64_t length = offsets[b + 1] - offsets[b];
         NEO__VF s[8], x[8], y[8];
-        NEO__FN(bag_fetch_out)(to, stride, count);
         if (length > found - r)
             r = 0, found = NEO__FN(bag_find_near)(lookup, offsets[b], last, col, &some);
         if (length == 3) {
@@ -3558,7 +3549,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *lookup, 
         int64_t k = lookup->offsets[b], k_end = lookup->offsets[b + 1];
         const int fetches = k_end <= near_end;
         NEO__VF s[8];
-        NEO__FN(bag_fetch_out)(to, lookup->out_stride, count);
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
         if (!fetches && col == 0)
             NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), k + ahead, k_end + ahead);
