@@ -34,7 +34,8 @@
      tiers.save       of the time of a save that blocks, to disk, the share for which training (the
                       same model in memory) stops while one is written behind it: beginning, polls,
                       and how much longer its steps take, as they copy rows that are not yet
-                      written. By the CPU time of its thread; beside it by the clock, where other
+                      written, than beside a save of another model, which takes the same cores and
+                      memory. By the CPU time of its thread; beside it by the clock, where other
                       programs show */
 #include "bench/model.h"
 #include "neo_state.h"
@@ -43,6 +44,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
@@ -557,6 +560,35 @@ static model tracked_model(neo_ctx *ctx, int64_t rows) {
         (took)[0] += bench_cpu_seconds() - own;                                                    \
         (took)[1] += 1e-9 * (double)(neo_time_ns() - start);                                       \
     } while (0)
+/* Saves of a model of its own, one after the other, until it is told to stop. */
+typedef struct neighbour {
+    int64_t rows;
+    atomic_int begun, stop;
+} neighbour;
+static void *saves_of_a_neighbour(void *of) {
+    neighbour *other = (neighbour *)of;
+    neo_ctx *ctx = bench_ctx(0, 1);
+    model m = tracked_model(ctx, other->rows);
+    neo_save_desc save = {.dir = "tiers.neighbour", .keep = 1};
+    for (; !atomic_load(&other->stop); atomic_store(&other->begun, 1)) {
+        save.step++;
+        BENCH_OK(neo_save(ctx, &save, m.state));
+    }
+    model_destroy(&m);
+    neo_ctx_destroy(ctx);
+    remove_saved(save.dir);
+    return NULL;
+}
+/* What a pool of steps takes while another thread saves another model. */
+static void steps_beside_a_neighbour(double took[2], model *m, data *s, int64_t rows) {
+    neighbour other = {.rows = rows};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, saves_of_a_neighbour, &other)) exit(1);
+    while (!atomic_load(&other.begun)) sched_yield();
+    for (int i = 0; i < POOL; i++) TIMED(took, step(m, s, i));
+    atomic_store(&other.stop, 1);
+    pthread_join(thread, NULL);
+}
 static void saves(int64_t rows) {
     neo_ctx *ctx = bench_ctx(0, 1);
     data s = make_data_of(ctx, POOL, SAMPLES, rows, 1.05f);
@@ -565,9 +597,9 @@ static void saves(int64_t rows) {
     double share[2][TURNS], whole[TURNS], stopped[2][TURNS], more[2][TURNS], count = 0;
     neo_save_desc save = {.dir = "tiers.saved", .keep = 1};
     for (int r = 0; r < TURNS; r++) {
-        double alone[2] = {0}, beside[2] = {0}, blocked[2] = {0}, stops[2] = {0};
+        double other[2] = {0}, beside[2] = {0}, blocked[2] = {0}, stops[2] = {0};
         int64_t steps = 0;
-        for (int i = 0; i < POOL; i++) TIMED(alone, step(&m, &s, i));
+        steps_beside_a_neighbour(other, &m, &s, rows);
         save.step++;
         TIMED(blocked, BENCH_OK(neo_save(ctx, &save, m.state)));
         save.step++;
@@ -578,16 +610,16 @@ static void saves(int64_t rows) {
         }
         whole[r] = blocked[1];
         for (int k = 0; k < 2; k++) {
-            const double extra = beside[k] - (double)steps / POOL * alone[k];
+            const double extra = beside[k] - (double)steps / POOL * other[k];
             stopped[k][r] = stops[k];
-            more[k][r] = extra * POOL / alone[k] / (double)steps;
+            more[k][r] = extra * POOL / other[k] / (double)steps;
             share[k][r] = (stops[k] + fmax(extra, 0)) / blocked[1];
         }
         count += (double)steps / TURNS;
     }
     bench_report("tiers.save", 100 * bench_median(share[0], TURNS), "%", -1, NULL, 0);
     printf("# tiers.save: %.0f MB in %.2f s; behind training it stops for %.4f s, and %.1f steps "
-           "beside it take %+.1f %%; all by the clock: %.0f %%, %.4f s, %+.1f %%\n",
+           "beside it take %+.1f %% of those beside a neighbour's; all by the clock: %.0f %%, %.4f s, %+.1f %%\n",
            1e-6 * (double)rows * TABLES * (DIM + 1) * sizeof(float), bench_median(whole, TURNS),
            bench_median(stopped[0], TURNS), count, 100 * bench_median(more[0], TURNS),
            100 * bench_median(share[1], TURNS), bench_median(stopped[1], TURNS),
