@@ -62,11 +62,11 @@ typedef struct Trainer {
     neo_tensor label;
 } Trainer;
 
-static int warnings; /* of all trainers' contexts since it was 0, */
+static int warnings; /* of copies, by all trainers' contexts since it was 0, */
 static char warning[300]; /* and the last of them */
 static void note_warning(neo_log_level level, const char *text, void *user) {
     (void)user;
-    if (level != NEO_LOG_WARNING) return;
+    if (level != NEO_LOG_WARNING || !strstr(text, "pinned memory")) return;
     warnings++;
     snprintf(warning, sizeof warning, "%s", text);
 }
