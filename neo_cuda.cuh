@@ -17,7 +17,7 @@
      - one device belongs to one thread at a time, as a context does
 
    QUICK START
-     In one .cu file, compiled by nvcc of CUDA 13 (of 12 clang has; no MSVC), with -lcublasLt:
+     In one .cu file, compiled by nvcc of CUDA 12.4 or 13 (no MSVC), with -lcublasLt:
          #define NEO_CUDA_IMPLEMENTATION
          #include "neo_cuda.cuh"
      In C files, one of which has neo.h's implementation, and which need no CUDA header:
