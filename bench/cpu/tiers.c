@@ -619,7 +619,8 @@ static void saves(int64_t rows) {
     }
     bench_report("tiers.save", 100 * bench_median(share[0], TURNS), "%", -1, NULL, 0);
     printf("# tiers.save: %.0f MB in %.2f s; behind training it stops for %.4f s, and %.1f steps "
-           "beside it take %+.1f %% of those beside a neighbour's; all by the clock: %.0f %%, %.4f s, %+.1f %%\n",
+           "beside it take %+.1f %% of those beside a neighbour's; all by the clock: %.0f %%, "
+           "%.4f s, %+.1f %%\n",
            1e-6 * (double)rows * TABLES * (DIM + 1) * sizeof(float), bench_median(whole, TURNS),
            bench_median(stopped[0], TURNS), count, 100 * bench_median(more[0], TURNS),
            100 * bench_median(share[1], TURNS), bench_median(stopped[1], TURNS),
