@@ -104,7 +104,7 @@ if awk 'NR == 1 { all = $1 } END { exit !(NR == 2 && $1 < all) }' "$W/out"; then
     fail "--distinct: $(cat "$W/out" "$W/err" | tr '\n' ' ')"; fi
 refused "--distinct alone" '--distinct is of --dedup' $model --distinct 0.5
 refused "--dedup below a GPU" '--dedup with --tier is for --device cpu' $model --dedup --tier - \
-    --device cuda
+    --memory 1M --device cuda
 # Rows of empty bags stay; hot rows are tables of their own: another model, of the same bits on any
 # ranks by any plan, which sends fewer bytes.
 while read -r more; do
@@ -172,7 +172,7 @@ of_hot="$model --repro-shards 8 --hot-rows 6 --checkpoint $W/hot --eval"
 before=$(digest $of_hot)
 sed -i 's/"hot_rows": \[/"hot_rows"\n:[ /' "$W"/hot/step-*/model.json
 same "--hot-rows by a model.json written otherwise" "$(digest $of_hot)" "$before"
-sed -i '/"hot_rows"/q' "$W"/hot/step-*/model.json
+sed -i '1,/"hot_rows"/!d' "$W"/hot/step-*/model.json
 refused "--hot-rows by a model.json cut off" 'model.json: byte [0-9]*: expected' $of_hot
 refused "a profile of no hot rows" 'names no hot rows: count again .* --hot-rows 6 --warm-rows 9' \
     $model --hot-rows 6 --warm-rows 9 --profile "$W/cold"
