@@ -2777,6 +2777,7 @@ static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, siz
     return neo__cuda_launch(gpu, "column_sums", neo__cuda_columns_kernel<KIND, DOT, Beside>,
                             {(unsigned)(c.across * c.down) + more}, c, beside);
 }
+/* The sums for the bias come last: a norm's backward takes those that were just noted. */
 static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_call *call) {
     const neo__column_sums_call *dbias = &call->dbias;
     const int biased = dbias->to && dbias->cols > 0;
@@ -2790,15 +2791,15 @@ static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_c
         late.bytes = neo__cuda_columns_cut(d, &c, pairs ? 64 : 32);
         NEO__TRY(neo__cuda_reserve(d, 2 * late.bytes));
     }
+    if (call->dx.c) NEO__TRY(neo__cuda_gemm(d, &call->dx));
     if (call->dw.c) NEO__TRY(neo__cuda_gemm_late(d, &call->dw, biased ? &late : NULL));
-    if (!biased) return call->dx.c ? neo__cuda_gemm(d, &call->dx) : NEO_OK;
+    if (!biased) return NEO_OK;
     const auto run =
         pairs            ? neo__cuda_columns_run<NEO__COLUMNS_PAIRS, false, neo__cuda_late_tree>
         : dbias->narrow  ? neo__cuda_columns_run<NEO__COLUMNS_BF16, false, neo__cuda_late_tree>
                          : neo__cuda_columns_run<NEO__COLUMNS_F32, false, neo__cuda_late_tree>;
-    NEO__TRY(run(d, c, late.bytes, late,
-                 late.count ? neo__cuda_blocks(d, late.count, NEO__CUDA_THREADS) : 0));
-    return call->dx.c ? neo__cuda_gemm(d, &call->dx) : NEO_OK;
+    return run(d, c, late.bytes, late,
+               late.count ? neo__cuda_blocks(d, late.count, NEO__CUDA_THREADS) : 0);
 }
 
 /* ---- >>cuda-norm ----

@@ -768,7 +768,7 @@ static void test_copies(void) {
 typedef enum Calls { SUM_NORM, NORM_SUM, NORM_IN_PLACE, GRADS, CONVERTS, CONVERT_TWICE, SUM_OTHER,
                      NORM_OVER_SUM, SUM_INTO_GRAD, SUM_NARROW, OTHER_NARROW,
                      BIAS_NORM, BIASES_NORM, BIAS_TWICE, BIAS_OF_DX, BIAS_INTO_GRAD, BIAS_SUM,
-                     BIAS_NARROW, BIAS_OVER_NARROW, DX_NARROW, DX_OTHER, CALLS } Calls;
+                     BIAS_NARROW, BIAS_OVER_NARROW, DX_NARROW, DX_OTHER, LAYER_NORM, CALLS } Calls;
 enum { X, MORE, Y, DY, DX, SUM, WEIGHT, BIAS, DW, DB, STATS, LAYER, DLAYER, N0, N1, TENSORS };
 /* Sums of the columns of dz, a gradient of a layer's bias, go with the norm that follows: two at
    most, and where none writes what another reads or writes. */
@@ -833,6 +833,13 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
         MODEL_TRY(neo_layer_norm_backward(ctx, &all, t[X], t[WEIGHT], t[STATS], t[DY], t[DY], t[DW],
                                           t[DB]));
         return neo_add(ctx, t[SUM], t[DY]);
+    case LAYER_NORM: { /* of a norm and a layer behind it: sums for the layer's bias go with it */
+        const neo_leaves leaf = {16 * t[X].shape[0], 0, 1, 0};
+        MODEL_TRY(neo_linear_backward(ctx, &leaf, t[X], t[LAYER], t[DY], t[DX], t[DLAYER],
+                                      t[BIAS]));
+        return neo_layer_norm_backward(ctx, &leaf, t[X], t[WEIGHT], t[STATS], t[DX], t[SUM], t[DW],
+                                       t[DB]);
+    }
     case GRADS:
         return neo_linear_backward(ctx, &all, t[X], t[LAYER], t[DY], none, t[DLAYER], t[DB]);
     case CONVERTS:
@@ -863,7 +870,7 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
 static void joined_check(int cols) {
     enum { ROWS_IN = 70, COLS = 512 }; /* of 16 leaves some have 4 rows, some 5 */
     static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2, 2, 2, 1, 2,
-                                     1, 2, 2, 2, 2, 2, 1, 2, 1, 2};
+                                     1, 2, 2, 2, 2, 2, 1, 2, 1, 2, 3};
     static float x[ROWS_IN * COLS], got[2][ROWS_IN * COLS];
     Trainer t[2];
     neo_tensor tensor[2][TENSORS];
@@ -885,7 +892,7 @@ static void joined_check(int cols) {
     }
     for (int calls = 0; calls < CALLS; calls++) {
         const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).nodes;
-        if (calls == GRADS && cols == COLS) continue;
+        if ((calls == GRADS || calls == LAYER_NORM) && cols == COLS) continue;
         CHECK_OK(joined_calls(t[0].ctx, tensor[0], (Calls)calls));
         CHECK_OK(neo_cuda_graph_begin(t[1].graph));
         CHECK_OK(joined_calls(t[1].ctx, tensor[1], (Calls)calls));
