@@ -7316,9 +7316,9 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->fetch_count = 32;
     } else {
         tile->b = call->b + box->k0 * call->b_k + place->n0;
-        tile->b_k = call->b_k;
-        tile->b_panel = gemm->width;
-        if (call->m == 1 && call->n * call->k >= NEO__GEMM_VAST_FLOATS) tile->fetch = tile->b;
+        tile->b_k = call->b_k, tile->b_panel = gemm->width;
+        const int eights = call->m == 1 && gemm->width == 8 * gemm->ctx->gemm->lanes;
+        if (eights && call->n * call->k >= NEO__GEMM_VAST_FLOATS) tile->fetch = tile->b;
         if (!gemm->swapped) return;
         /* its lines lie far apart: those that the next segment reads, or others further on */
         const int next = NEO__TREE(gemm) && box->k1 < call->k;

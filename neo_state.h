@@ -744,7 +744,6 @@ static neo_status neo__json_skip(neo__json *json) {
     }
     return neo__json_number(json, &number, &length, &integer);
 }
-/* Nothing but white space may follow. */
 /* A list of `count` whole numbers, one of each feature. */
 static neo_status neo__json_counts(neo__json *json, int32_t count, int64_t *to) {
     int more = 1;
@@ -757,6 +756,7 @@ static neo_status neo__json_counts(neo__json *json, int32_t count, int64_t *to) 
     }
     return NEO_OK;
 }
+/* Nothing but white space may follow. */
 static neo_status neo__json_end(neo__json *j) {
     neo__json_peek(j);
     return j->at == j->size

@@ -50,7 +50,7 @@ static inline int cluster_parse(const char *text, int is_bytes, double least, do
     static const char units[] = "KMGT";
     char *end;
     *value = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end) : NULL;
+    const char *unit = end != text && *end ? strchr(units, *end) : NULL;
     const int is_binary = unit && strcmp(end + 1, "iB") == 0;
     for (const char *u = units; unit && u <= unit; u++)
         *value *= is_binary || is_bytes ? 1024.0 : 1000.0;

@@ -175,6 +175,7 @@ static void deep_and_narrow(void) {
         {200, 3, 600, 0, 0, 0.25f, 1, NEO_ACT_RELU, 5},
         {129, 4, 77, 1, 1, 0.0f, 1, NEO_ACT_NONE, 2},
         {1, 300, 700, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
+        {1, 60, 35000, 0, 0, 0.0f, 1, NEO_ACT_NONE, 0}, /* operands from memory, narrow panels */
         {1, 700, 33, 1, 0, 1.0f, 0, NEO_ACT_NONE, 0},
         {2, 300, 700, 0, 0, 0.0f, 1, NEO_ACT_RELU, 0},
         {16, 1100, 40, 0, 0, 0.0f, 1, NEO_ACT_RELU, 0},

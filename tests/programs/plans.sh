@@ -127,6 +127,8 @@ refuse "a number" 'batch ten\n' "$good_cluster" \
     "bad.model:1: not a number, or out of range $units: 'ten'"
 refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' \
     "bad.cluster:2: not a number, or out of range $units: '3GB'"
+refuse "a unit alone" 'batch 100\nskew K\n' "$good_cluster" \
+    "bad.model:2: not a number, or out of range $units: 'K'"
 refuse "a size" 'batch 100\n\ntable a 100 2\n' "$good_cluster" \
     "bad.model:3: not rows x columns, as 1000x64: '100'"
 refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" \
