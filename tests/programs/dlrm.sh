@@ -150,7 +150,8 @@ if [ "${fewer:-0}" -gt 0 ] && [ "$fewer" -lt "$skipped_rows" ] && [ "$skipped_ro
 then pass; else fail "bytes: $all, --skip-empty $skipped_rows, --hot-rows $fewer"; fi
 refused "hot rows, read without" "hot_rows is '6' there, .*: give the options of" $model \
     --repro-shards 8 --checkpoint "$W/hot" --eval
-refused "hot rows without a profile" '--hot-rows needs --profile' $model --hot-rows 6
+refused "hot rows without a profile" 'of a run with --save-profile FILE --hot-rows' $model \
+    --hot-rows 6
 refused "hot rows of no checkpoint" 'there is no checkpoint that does' $model --hot-rows 6 \
     --checkpoint "$W/none" --resume
 try "a profile before its plan" $D $model --plan "$W/no.plan" --save-profile "$W/before"

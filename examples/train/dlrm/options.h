@@ -543,7 +543,8 @@ static neo_status check_hot_rows(const options *o) {
     const char *name = o->hot_rows ? "hot-rows" : "warm-rows";
     if (!o->hot_rows && !o->warm_rows) return NEO_OK;
     if (!o->profile && !only_counts(o) && !reads_only(o) && !o->saves.resume)
-        REFUSE("--%s needs --profile, which names them", name);
+        REFUSE("--%s needs --profile FILE, of a run with --save-profile FILE --%s ..., which names "
+               "them", name, name);
     if (device) REFUSE("--%s is for --device cpu", name);
     if (o->hot_rows == CLI_AUTO && o->replicas > 1)
         REFUSE("--hot-rows auto does not go with --replicas: give a number");
