@@ -1121,6 +1121,10 @@ table age_bucket 17x8 1 buckets=4 dtype=f16"
     try "a model and a profile of one pass" "$B/plan" "$W/own.model" "$W/own.cluster" \
         --profile "$W/own.profile"
 fi
+refused "--save-plan-model of towers" "--towers does not go with --save-plan-model" $model \
+    --towers 2 --save-plan-model "$W/own"
+refused "--save-plan-model and --summary" "--summary does not go with --save-plan-model" $model \
+    --summary --save-plan-model "$W/own"
 refused "--save-plan-model of ranks" "--save-plan-model counts on one rank" $model --ranks 2 \
     --save-plan-model "$W/own"
 refused "--save-plan-model of keys" "--keys does not go with --save-plan-model" $model --keys \

@@ -595,6 +595,9 @@ static neo_status check_tier(const options *o) {
         REFUSE("--%s needs --data or --synthetic", counts);
     if (only_counts(o) && o->keys)
         REFUSE("--keys does not go with --%s: rows come and go", counts);
+    if (only_counts(o) && o->summary) REFUSE("--summary does not go with --%s: each stops", counts);
+    if (o->save_plan_model && o->towers)
+        REFUSE("--towers does not go with --save-plan-model: build/plan knows none");
     if (o->prefetch > 1 && !o->tier) REFUSE("--prefetch is of --tier");
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
