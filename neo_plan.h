@@ -5391,7 +5391,8 @@ enum {
     NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
     NEO__PLAN_MANY = 10000,              /* tables x ranks that are searched in every way */
     NEO__PLAN_LARGE = 100000,            /* tables x ranks: fewer runs meet a budget */
-    NEO__PLAN_FEW = 100,                 /* tables that are cut finer to level ranks */
+    NEO__PLAN_FEW = 100,                 /* tables that are cut finer to level ranks, */
+    NEO__PLAN_RANKS = 100,               /* so many at least, as it takes seconds */
     NEO__PLAN_SWAPS = 50000,             /* of two of them, likewise */
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
@@ -6070,12 +6071,15 @@ static void neo__plan_search_leave(neo__plan_search *search, double enough, doub
     }
     neo__plan_search_keep(search, 0.0);
 }
+static int neo__plan_search_is_few(const neo__plan_search *search) {
+    return search->tables <= NEO__PLAN_FEW && search->ranks >= NEO__PLAN_RANKS;
+}
 /* Levels the best draft, which is built, to NEO__PLAN_EVEN times the mean: by what leaves the
    busiest place, or where tables are few by swaps, though the step become up to NEO__PLAN_LONGER
    times as long. It stays as it was if neither does. */
 static neo_status neo__plan_search_even(neo__plan_search *search, int64_t budget) {
     const neo_plan_step *step = &search->plan->step;
-    const int ways = search->tables <= NEO__PLAN_FEW ? 2 : 1;
+    const int ways = neo__plan_search_is_few(search) ? 2 : 1;
     double most[NEO__PLAN_LOADS], enough = NEO__PLAN_EVEN * 0.999, limit = 0.0;
     NEO__TRY(neo__plan_search_weigh(search));
     if (step->balance <= NEO__PLAN_EVEN) return NEO_OK;
@@ -6118,7 +6122,7 @@ static neo_status neo__plan_search_finer(neo__plan_search *search, int64_t budge
     const neo_plan_step *step = &search->plan->step;
     double least, seconds;
     NEO__TRY(neo__plan_search_even(search, budget));
-    if (step->balance <= NEO__PLAN_EVEN || search->tables > NEO__PLAN_FEW ||
+    if (step->balance <= NEO__PLAN_EVEN || !neo__plan_search_is_few(search) ||
         search->plan->origin == NEO__PLAN_UNIFORM)
         return NEO_OK;
     for (int32_t t = 0; t < search->tables; t++)
