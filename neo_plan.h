@@ -181,8 +181,7 @@ typedef struct neo_profile neo_profile;
 typedef struct neo_plan_desc {
     const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over
                                        all ranks. Tables without weights of yours. Copied. A tier
-                                       stands for that of each rank: alike, of a file each;
-                                       tables copied to every rank take as much at most, besides */
+                                       stands for that of each rank: alike, of a file each */
     const double *ids_per_sample;   /* [features] mean over a batch; NULL: max_ids / (max_batch x
                                        features) */
     neo_cluster cluster;
@@ -4291,11 +4290,10 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     if (!each) return NEO_ERR_MEMORY;
     const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, all, each, plan->lines);
     const int lines = plan->tier_bytes && placed == NEO_OK;
-    int64_t copied = 0; /* of rows of which every rank has a copy: in no tier */
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *rank = &plan->rank[r];
         double buffers = sample_bytes;
-        rank->weight_bytes = rank->state_bytes = copied = 0;
+        rank->weight_bytes = rank->state_bytes = 0;
         for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
             int64_t at = plan->rank_piece[i];
             const neo_piece *p = &plan->piece[at];
@@ -4304,9 +4302,6 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
             rank->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
             buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
                                                  : neo__plan_piece_buffer(t, &plan->cut[at]);
-            if (p->rank == NEO_EVERY_RANK)
-                copied += neo__plan_weight_bytes(t, p->rows, p->cols) +
-                          neo__plan_piece_state(t, p->rows, p->cols);
         }
         rank->buffer_bytes = placed == NEO_OK ? 0 : (int64_t)buffers + 1;
         for (int32_t i = r; i < all && placed == NEO_OK; i += ranks) /* the most of its replicas */
@@ -4322,10 +4317,6 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     if (plan->tier_bytes && placed != NEO_OK) { /* a tier has no room for a batch: too large */
         plan->rank[0].buffer_bytes = NEO__PLAN_NO_ROOM;
         snprintf(plan->lacks, sizeof plan->lacks, "%s", neo_last_error());
-    } else if (lines && ranks > 1 && copied > plan->tier_bytes) {
-        plan->rank[0].buffer_bytes = NEO__PLAN_NO_ROOM;
-        snprintf(plan->lacks, sizeof plan->lacks, "tier: memory_bytes is %" PRId64
-                 ", copies of tables on every rank need %" PRId64, plan->tier_bytes, copied);
     }
     return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }

@@ -19,7 +19,7 @@ budget() {
     neo_data.h) echo 8057 0 0 0 ;;
     neo_serve.h) echo 3072 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 7959 0 0 1 ;;
+    neo_plan.h) echo 7950 0 0 1 ;;
     neo_fsdp.h) echo 7422 0 0 0 ;;
     neo_cuda.cuh) echo 7829 0 0 32 ;;
     esac

@@ -188,12 +188,6 @@ least=$(sed -n 's/.*a batch of these tables needs \([0-9]*\).*/\1/p' "$W/err")
 refused "a byte too little" "needs $least" $tier --memory $((least - 1))
 if "$D" $base $tier --memory "$least" >"$W/out" 2>&1; then pass; else
     fail "what it needs is too little: $(tail -1 "$W/out")"; fi
-refused "too little on ranks" "a batch of these tables needs" $tier --memory 1K --ranks 4
-refused "copies" "copies of tables on every rank need [0-9]*: give as many by --memory" $tier \
-    --memory 1K --ranks 4 --plan dp
-copied=$(sed -n 's/.*on every rank need \([0-9]*\).*/\1/p' "$W/err")
-if "$D" $base $tier --memory "$copied" --ranks 4 --plan dp >"$W/out" 2>&1; then pass; else
-    fail "what copies need is too little: $(tail -1 "$W/out")"; fi
 refused "no device" "--tier -: .* --device cuda alone: name a file" --tier - --memory 8M
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M

@@ -96,8 +96,7 @@ static neo_status end_towers(model *m, int64_t global_size, float lr) {
 /* Tables that a budget does not hold: say whose it is. */
 static neo_status advise_budget(neo_status status) {
     const char *said = status == NEO_OK ? "" : neo_last_error();
-    if (!strstr(said, "bytes each would do") && !strstr(said, "a batch of these tables needs") &&
-        !strstr(said, "copies of tables on every rank need"))
+    if (!strstr(said, "bytes each would do") && !strstr(said, "a batch of these tables needs"))
         return status;
     return neo_fail(status, "%s: give as many by --memory", said);
 }
