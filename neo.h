@@ -16542,11 +16542,7 @@ static neo_status neo__bags_check_batch(const neo_bags *bags, const neo_jagged *
                " (neo_bags_reserve grows it)",
                fn, bags->name, jagged->batch, bags->sizes.max_batch);
     NEO__TRY(neo__jagged_check(jagged, fn));
-#if defined(NEO_INFERENCE)
-    const int here = !bags->sizes.none && !bags->ctx->device;
-#else
-    const int here = !bags->sizes.none;
-#endif
+    const int here = !bags->sizes.none && (NEO__TRAINS || !bags->ctx->device);
     NEO__CHECK(!jagged->inverse || here, NEO_ERR_UNSUPPORTED,
                "%s: bags '%s': a batch with an inverse, %s: write it out by neo_jagged_expand", fn,
                bags->name, bags->sizes.none ? "and no pooling" : "on a device");
@@ -16559,11 +16555,7 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     neo_jagged full;
     NEO__CHECK_LIVE(bags, fn, "bags");
     NEO__TRY(neo__bags_check_batch(bags, jagged, fn));
-#if !defined(NEO_INFERENCE)
-    const int repeats = jagged->inverse && bags->ctx->device;
-#else
-    const int repeats = 0;
-#endif
+    const int repeats = NEO__TRAINS && jagged->inverse && bags->ctx->device;
     if (jagged->inverse && !forward && !repeats) {
         NEO__TRY(neo__bags_write_out(bags, jagged, &full, fn));
         jagged = &full;

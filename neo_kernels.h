@@ -1716,7 +1716,7 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     {                                                                                              \
         NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;                     \
         if (fetches && (!packed || i % 2 == 0)) NEO__FETCH(line);                                  \
-        if (fetches && !packed && vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);               \
+        if (fetches && !packed && vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);                 \
         line += fetch_step;                                                                        \
         NEO__ROW_LIST(NEO__TILE_FMA)                                                               \
         NEO__GROUP_LIST(NEO__TILE_STEP)                                                            \

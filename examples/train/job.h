@@ -167,8 +167,8 @@ static int saved_leaves(const char *dir) {
 static void cli_choose_leaves(cli_machine *machine, const cli_saves *saves, int reads,
                               int normal) {
     const int begins = saves->dir && (reads || saves->resume);
-    const int saved = begins && !machine->repro_shards ? saved_leaves(saves->dir) : 0;
     if (machine->repro_shards) return;
+    const int saved = begins ? saved_leaves(saves->dir) : 0;
     machine->saved_leaves = saved && saves->resume;
     machine->repro_shards = machine->saved_leaves ? saved : saved ? -saved : -normal;
 }
