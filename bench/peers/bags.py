@@ -117,13 +117,18 @@ class Case:
         """Other ids; the same rows for all, empty states."""
         self.name = ("zipf " if zipf else "uniform ") + self.shape + self.shared
         self.draw_ids(zipf)
+        self.same_rows()
         for t in range(TABLES):
-            if self.neo_tables is not self.tables:
-                self.neo_tables[t].copy_(self.tables[t])
             ctypes.memset(neo.bags_data(self.bags, t, 1), 0, 4 * self.rows)
         self.make_probe()
         if self.tbe:
             self.tbe.momentum1_host.data.zero_()
+
+    def same_rows(self):
+        """Undoes that neo and its peers took other numbers of steps."""
+        if self.neo_tables is not self.tables:
+            for ours, theirs in zip(self.neo_tables, self.tables):
+                ours.copy_(theirs)
 
     def bags_on(self, tables, optim=0, buckets=1, ids=IDS):
         """neo's bags over rows that are there."""
@@ -242,6 +247,7 @@ class Case:
     def buckets(self, length):
         """8 buckets of rows, `length` uniform ids in a bag."""
         self.draw_ids(0, length)
+        self.same_rows()
         name = "%s, %d ids per bag" % (self.shape + self.shared, length)
         ids = TABLES * SAMPLES * length
         eight, one = (self.bags_on(self.neo_tables, buckets=n, ids=ids) for n in (8, 1))
