@@ -993,25 +993,42 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
 
 /* Attention of several heads inside each sequence of a batch. */
 enum { NEO_MAX_HEAD_DIM = 512 };
+typedef enum neo_attention_kind {
+    NEO_ATTENTION_SOFTMAX,
+    NEO_ATTENTION_SILU /* pointwise, as in HSTU (Zhai et al., arXiv 2402.17152) */
+} neo_attention_kind;
 typedef struct neo_attention_desc {
-    int64_t length; /* T, rows of a sequence; required */
+    int64_t length; /* T, rows of a sequence, with offsets the most of one; required */
     int64_t heads;  /* required */
     int causal;     /* 1: row i sees rows 0 .. i of its sequence; 0: all of them */
     float scale;    /* of the products q k; 0: 1/sqrt(dim) */
     int64_t queries; /* of a forward: the last rows of a sequence, which q, y and lse have alone,
                         as where keys and values of those before are kept; 0: all */
     neo_dtype dtype; /* of the products: NEO_F32; NEO_BF16: on tensor cores, see Numerics */
+    neo_attention_kind kind;
+    float divisor; /* n of NEO_ATTENTION_SILU, above 0; 0: length */
+    neo_tensor offsets; /* of a jagged batch: [B + 1] i64, contiguous, where the context computes;
+                           sequence b has the rows offsets[b] .. offsets[b + 1]. None: every
+                           sequence has `length` rows */
 } neo_attention_desc;
-/* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head
-   and sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each
-   softmax's denominator, for the backward; none: not kept. _backward: dq, dk, dv, each or none.
+/* neo_attention_forward: y_i = sum_j p_ij v_j, for each head and sequence. NEO_ATTENTION_SOFTMAX:
+   p_i = softmax over j of scale q_i k_j: torch.nn.functional.scaled_dot_product_attention.
+   NEO_ATTENTION_SILU: p_ij = silu(scale q_i k_j) / n. lse takes the logarithm of each softmax's
+   denominator, for the backward; none: not kept. _backward: dq, dk, dv, each or none. Of SiLU it
+   reads neither y nor lse, which may be none.
+   Jagged   sequences of different lengths, packed without padding, may be empty. N rows may be
+            more than offsets say: outputs of rows of no sequence become 0, inputs there are not
+            read. On a device offsets are read when the call runs, so a recorded step
+            (neo_cuda_graph_begin) takes other lengths each time. A sequence has the bits that it
+            has in a batch of its own length (of SiLU: with the same n).
    Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads] (with queries Q: q, y
-            [B Q], lse [B Q]); f32, last stride 1; rows may lie apart, so slices of one
-            [B T][3 heads dim] matrix serve.
+            [B Q], lse [B Q]; jagged: N rows each); f32, last stride 1; rows may lie apart, so
+            slices of one [B T][3 heads dim] matrix serve.
    Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of
             keys (y, dq) and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far,
-            and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
-            must be finite, those that a causal row does not see too. A causal sum
+            and the sum of a tile over 16 lanes and their tree. SiLU is that of NEO_ACT_SILU, times
+            1/n (rounded); backward dS = (dP slope)(scale/n, rounded once). No matrix [T][T] is
+            kept. Values must be finite, those that a causal row does not see too. A causal sum
             over keys (y before its division, dq) ends with + 0.0f.
             NEO_BF16 is for a GPU that is not exact, with tensor cores (sm_80 or later), dim up to
             128 and rows at multiples of 16 bytes: q, k, v, dy, p and ds are rounded to bf16 there,
@@ -1020,9 +1037,12 @@ typedef struct neo_attention_desc {
             it, for heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
-            length], another dtype. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
-            that are not whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a
-            backward, or on a GPU; y of bf16 where it may not be.
+            length], another dtype or kind, a divisor not in [0, inf) or without SiLU, lse of a
+            forward with it. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
+            that are not whole heads. NEO_ERR_FORMAT: offsets decrease. NEO_ERR_RANGE: they begin
+            below 0, go beyond N rows, or a sequence is longer than length. The message names the
+            sequence; nothing is written. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries
+            in a backward, with offsets, or on a GPU; y of bf16 where it may not be.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
 NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim);
@@ -3296,6 +3316,9 @@ struct neo__vec_kernels {
     /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n
        on. */
     void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
+    /* The same of SiLU, in both directions: s becomes p = silu(s scale) share, dp, unless NULL,
+       dp silu'(s scale) slope. */
+    void (*silu_tile)(float *s, float *dp, int64_t n, float scale, float share, float slope);
 
     /* Sum of |x|, sum of squares, largest |x| (a NaN above all) of one block, n <= NEO__BLOCK. */
     float (*block_abs)(const float *x, int64_t n);
@@ -3824,7 +3847,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 12 };
+enum { NEO__DEVICE_VERSION = 13 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3963,13 +3986,61 @@ typedef struct neo__attention_call {
     int backward, causal;
     int narrow; /* operands may be rounded to bf16 */
     int narrow_y; /* y, dy, dq, dk and dv are addresses of bf16 */
+    int silu;     /* p is silu(scale s) share, else a softmax */
     int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
-    float scale;
+    int64_t rows; /* of k and v; jagged: of all */
+    float scale, share, slope; /* share: 1/n; slope: scale/n */
     const float *q, *k, *v, *dy;
-    float *y, *lse; /* lse [rows][heads] or NULL; in the backward both are inputs */
+    float *y, *lse; /* lse [rows][heads] or NULL; in the backward both are inputs, NULL if silu */
     float *dq, *dk, *dv; /* or NULL */
     int64_t q_row, k_row, v_row, dy_row, y_row, lse_row, dq_row, dk_row, dv_row;
+    const int64_t *offsets; /* [sequences + 1], or NULL: see neo_attention_desc. With bad ones
+                               nothing is written; else outputs of rows of no sequence become 0 */
+    neo__later later;       /* with offsets; answer: neo__attention_found */
 } neo__attention_call;
+typedef struct neo__attention_found {
+    uint64_t bad;       /* the first sequence whose offsets are bad, or ~0 */
+    int64_t begin, end; /* then: its offsets */
+} neo__attention_found;
+/* Whether a sequence [begin, end) cannot be. A batch of none has an empty one at offsets[0]. */
+NEO__EVERYWHERE NEO__INLINE int neo__attention_bad(const neo__attention_call *call, int64_t begin,
+                                                   int64_t end) {
+    return begin < 0 || end < begin || end > call->rows || end - begin > call->length;
+}
+/* Tiles of `each` rows in all sequences are numbered, with gaps in a jagged batch, so that how many
+   numbers there are depends on its shapes alone: sequence b has those from
+   (offsets[b] - offsets[0]) / each + b on, which are enough. */
+typedef struct neo__attention_tile {
+    int64_t sequence, first, length; /* the sequence, its first row, its rows */
+    int64_t row;                     /* the tile's first, of the sequence; >= length: there is no
+                                        such tile */
+} neo__attention_tile;
+NEO__EVERYWHERE NEO__INLINE int64_t neo__attention_tiles(const neo__attention_call *call,
+                                                         int64_t each) {
+    if (!call->offsets) return call->sequences * ((call->length + each - 1) / each);
+    return call->sequences > 0 ? call->rows / each + call->sequences : 0;
+}
+NEO__EVERYWHERE NEO__INLINE neo__attention_tile
+neo__attention_tile_at(const neo__attention_call *call, int64_t each, int64_t number) {
+    neo__attention_tile tile;
+    if (!call->offsets) {
+        const int64_t tiles = (call->length + each - 1) / each;
+        tile.sequence = number / tiles, tile.row = number % tiles * each;
+        tile.first = tile.sequence * call->length, tile.length = call->length;
+        return tile;
+    }
+    const int64_t start = call->offsets[0];
+    int64_t low = 0, high = call->sequences; /* the last sequence whose numbers begin by then */
+    while (high - low > 1) {
+        const int64_t mid = low + (high - low) / 2;
+        if ((call->offsets[mid] - start) / each + mid <= number) low = mid;
+        else high = mid;
+    }
+    tile.sequence = low, tile.first = call->offsets[low];
+    tile.length = call->offsets[low + 1] - tile.first;
+    tile.row = (number - (tile.first - start) / each - low) * each;
+    return tile;
+}
 /* Losses of `rows` samples of `width` elements and, unless dx is NULL, gradients times g. With a
    label or probability outside its range nothing is written. */
 typedef enum neo__loss_kind {
@@ -10095,7 +10166,9 @@ static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_ca
    tile of keys, over tiles of queries: S and dP = dY V^T, then P and dS = scale P (dP - delta) with
    delta = dY Y row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of
    >>kernels-gemm over operands packed in panels; P and dS are read transposed in place. Causal
-   tiles on the diagonal leave out terms that are zero, or whose sum nobody reads.
+   tiles on the diagonal leave out terms that are zero, or whose sum nobody reads. By SiLU P and dS
+   are functions of S and dP alone: no maximum, sum or delta. In a jagged batch tiles begin with
+   their sequence.
    ------------------------------------------------------------------------ */
 enum {
     NEO__ATTENTION_SIDE = (int)NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
@@ -10103,10 +10176,76 @@ enum {
         16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
 
+/* Neither is there with NEO_INFERENCE. */
+NEO__INLINE int neo__attention_silu(const neo__attention_call *call) {
+    return NEO__TRAINS && call->silu;
+}
+NEO__INLINE int neo__attention_jagged(const neo__attention_call *call) {
+    return NEO__TRAINS && call->offsets;
+}
+
 NEO__HOT_END
 NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim) {
     const neo_device *d = ctx ? neo_ctx_device(ctx) : NULL;
     return d && d->narrow_attention && dim % 8 == 0 && dim <= 128 ? NEO_BF16 : NEO_F32;
+}
+#if !defined(NEO_INFERENCE)
+/* Words of a message about offsets, kept until a device has looked at them: >>deferred-answers. */
+typedef struct neo__attention_offsets {
+    const char *fn;
+    int64_t rows, length;
+} neo__attention_offsets;
+static neo_status neo__attention_answer(void *job, const void *answer) {
+    const neo__attention_offsets *offsets = (const neo__attention_offsets *)job;
+    neo__attention_found found;
+    memcpy(&found, answer, sizeof found);
+    if (found.bad == UINT64_MAX) return NEO_OK;
+    NEO__CHECK(found.begin <= found.end, NEO_ERR_FORMAT,
+               "%s: offsets decrease at sequence %" PRIu64 ", from %" PRId64 " to %" PRId64,
+               offsets->fn, found.bad, found.begin, found.end);
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: sequence %" PRIu64 " has rows %" PRId64 " .. %" PRId64
+                    ", not at most %" PRId64 " of %" PRId64,
+                    offsets->fn, found.bad, found.begin, found.end, offsets->length, offsets->rows);
+}
+/* The kind of attention, and the offsets of a jagged batch. */
+static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
+                                      const neo_attention_desc *desc) {
+    const neo_tensor offsets = desc->offsets;
+    const float divisor = desc->divisor;
+    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX || desc->kind == NEO_ATTENTION_SILU, NEO_ERR_ARG,
+               "%s: no kind has number %d", fn, (int)desc->kind);
+    call->silu = desc->kind == NEO_ATTENTION_SILU;
+    NEO__CHECK(divisor == 0.0f || (call->silu && divisor > 0.0f && divisor <= FLT_MAX), NEO_ERR_ARG,
+               "%s: a divisor of %g%s", fn, (double)divisor, call->silu ? "" : ", without SiLU");
+    const double n = divisor == 0.0f ? (double)desc->length : (double)divisor;
+    call->share = (float)(1.0 / n), call->slope = (float)((double)call->scale / n);
+    if (!neo__given(offsets)) return NEO_OK;
+    NEO__CHECK(offsets.ndim == 1 && offsets.dtype == NEO_I64 && offsets.shape[0] >= 1 &&
+                   neo_tensor_is_contiguous(offsets),
+               NEO_ERR_SHAPE, "%s: offsets is not a contiguous i64 tensor [B + 1]", fn);
+    if (!offsets.data) return neo__no_data(fn, "offsets", offsets, NEO_ERR_SHAPE);
+    NEO__TRY(neo__check_place(ctx, offsets, fn, "offsets"));
+    NEO__CHECK(!desc->queries, NEO_ERR_UNSUPPORTED, "%s: queries with offsets", fn);
+    call->offsets = (const int64_t *)offsets.data, call->sequences = offsets.shape[0] - 1;
+    return NEO_OK;
+}
+#else
+static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
+                                      const neo_attention_desc *desc) {
+    (void)call, (void)ctx;
+    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && !neo__given(desc->offsets),
+               NEO_ERR_UNSUPPORTED, "%s: NEO_INFERENCE leaves out SiLU and offsets", fn);
+    return NEO_OK;
+}
+#endif
+static neo_status neo__attention_run(neo_ctx *ctx, const char *fn, neo__attention_call *call) {
+#if !defined(NEO_INFERENCE)
+    neo__attention_offsets offsets = {fn, call->rows, call->length};
+    const neo__later later = {neo__attention_answer, &offsets, sizeof offsets};
+    call->later = later;
+#endif
+    return call->rows > 0 || call->offsets ? NEO__RUN(ctx, fn, attention, call) : NEO_OK;
 }
 /* The sizes, and the tensors that both directions read. */
 static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, const char *fn,
@@ -10131,7 +10270,7 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
     NEO__TRY(neo__check_matrix(ctx, q, q_rows, cols, 0, fn, "q"));
     NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
     NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
-    NEO__CHECK(rows % desc->length == 0, NEO_ERR_SHAPE,
+    NEO__CHECK(rows % desc->length == 0 || neo__given(desc->offsets), NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " rows, not whole sequences of %" PRId64, fn,
                desc->queries ? "k" : "q", rows, desc->length);
     NEO__CHECK(cols > 0 && cols % desc->heads == 0, NEO_ERR_SHAPE,
@@ -10145,9 +10284,10 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                NEO_ERR_UNSUPPORTED, "%s: y is bf16, which it may not be for heads of %" PRId64
                " with dtype %s here (neo_attention_dtype)", fn, dim, neo_dtype_name(desc->dtype));
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
-    call->sequences = rows / desc->length;
+    call->rows = rows, call->sequences = rows / desc->length;
     call->queries = queries;
     call->scale = desc->scale == 0.0f ? (float)(1.0 / sqrt((double)dim)) : desc->scale;
+    NEO__TRY(neo__attention_kind(call, ctx, fn, desc));
     call->q = neo__f32(q), call->q_row = q.stride[0];
     call->k = neo__f32(k), call->k_row = k.stride[0];
     call->v = neo__f32(v), call->v_row = v.stride[0];
@@ -10164,9 +10304,12 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
                "%s: queries are for the CPU", fn);
     NEO__TRY(neo__check_matrix_of(ctx, neo__operand_dtype(y), y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
-    NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"});
+    NEO__CHECK(!neo__attention_silu(&call) || !neo__given(lse), NEO_ERR_ARG, "%s: SiLU has no lse",
+               fn);
+    NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"},
+               {&desc->offsets, "offsets"});
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
-    return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
+    return neo__attention_run(ctx, fn, &call);
 }
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
@@ -10175,25 +10318,29 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
                                           neo_tensor dk, neo_tensor dv) {
     static const char *const fn = "neo_attention_backward";
     neo__attention_call call;
+    if (desc && desc->kind == NEO_ATTENTION_SILU) y = dy, lse = neo_tensor_none();
     NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
     const int64_t rows = q.shape[0], cols = q.shape[1];
     const neo_dtype own = neo__operand_dtype(y);
     NEO__CHECK(call.queries == call.length, NEO_ERR_UNSUPPORTED, "%s: of all queries alone", fn);
-    NEO__TRY(neo__check_matrix_of(ctx, own, y, rows, cols, 0, fn, "y"));
-    NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
+    if (!call.silu) {
+        NEO__TRY(neo__check_matrix_of(ctx, own, y, rows, cols, 0, fn, "y"));
+        NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
+    }
     NEO__TRY(neo__check_matrix_of(ctx, own, dy, rows, cols, 0, fn, "dy"));
     if (neo__given(dq)) NEO__TRY(neo__check_matrix_of(ctx, own, dq, rows, cols, 1, fn, "dq"));
     if (neo__given(dk)) NEO__TRY(neo__check_matrix_of(ctx, own, dk, rows, cols, 1, fn, "dk"));
     if (neo__given(dv)) NEO__TRY(neo__check_matrix_of(ctx, own, dv, rows, cols, 1, fn, "dv"));
     NEO__APART(fn, 3, 0, {&dq, "dq"}, {&dk, "dk"}, {&dv, "dv"}, {&q, "q"}, {&k, "k"}, {&v, "v"},
-               {&y, "y"}, {&lse, "lse"}, {&dy, "dy"});
+               {&dy, "dy"}, {&y, "y"}, {&lse, "lse"}, {&desc->offsets, "offsets"});
     call.backward = 1;
+    if (call.silu) call.y = NULL;
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
     call.dq = neo__f32(dq), call.dq_row = dq.stride[0];
     call.dk = neo__f32(dk), call.dk_row = dk.stride[0];
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
-    return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
+    return neo__attention_run(ctx, fn, &call);
 }
 #endif
 NEO__HOT_BEGIN
@@ -10204,16 +10351,21 @@ typedef struct neo__attention {
     neo_ctx *ctx;
     const neo__attention_call *call;
     int64_t wide;       /* dim, filled up to whole panels */
+    int64_t length;     /* rows of the sequence */
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
     int64_t first_q;    /* of q, y and lse: where row 0 would be, if they had it */
     int64_t ahead;      /* rows of the tile of queries before its first one */
 } neo__attention;
 static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
-    const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes;
-    const neo__attention a = {
-        part->ctx, c, (c->dim + width - 1) / width * width, head / c->heads * c->length,
-        head % c->heads * c->dim, (head / c->heads + 1) * c->queries - c->length, 0};
+    const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes, sequence = head / c->heads;
+    neo__attention a = {
+        part->ctx, c, (c->dim + width - 1) / width * width, c->length, sequence * c->length,
+        head % c->heads * c->dim, (sequence + 1) * c->queries - c->length, 0};
+    if (neo__attention_jagged(c)) {
+        a.first = a.first_q = c->offsets[sequence];
+        a.length = c->offsets[sequence + 1] - a.first;
+    }
     return a;
 }
 /* Row i of the head, in a tensor whose rows are row_step apart. */
@@ -10314,7 +10466,7 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
     const neo__attention_call *call = attention->call;
     const neo__vec_kernels *vec = attention->ctx->vec;
     const int64_t ahead = attention->ahead;
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS - ahead, call->length - q0);
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS - ahead, attention->length - q0);
     float *out = scratch->y, *s = scratch->p, max[NEO__KEYS], sum[NEO__KEYS];
     const float *q = call->q + neo__attention_at_query(attention, call->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
@@ -10322,9 +10474,9 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
         sum[i] = 0.0f;
     }
     memset(out, 0, (size_t)(m * attention->wide) * sizeof *out);
-    const int64_t end = call->causal ? q0 + m : call->length;
+    const int64_t end = call->causal ? q0 + m : attention->length;
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
-        const int64_t count = NEO__MIN((int64_t)NEO__KEYS, call->length - k0);
+        const int64_t count = NEO__MIN((int64_t)NEO__KEYS, attention->length - k0);
         const int diagonal = call->causal && k0 == q0 - ahead;
         const float *k = call->k + neo__attention_at(attention, call->k_row, k0);
         const float *v = call->v + neo__attention_at(attention, call->v_row, k0);
@@ -10333,15 +10485,22 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
         neo__attention_product(attention, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE,
                                m, count, call->dim, q, call->q_row, 1, scratch->keys_flipped, s,
                                NEO__KEYS, 0);
-        for (int64_t i = 0; i < m; i++)
-            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(attention, q0 + i, k0, count),
-                              call->scale, &max[i], &sum[i], out + i * attention->wide, call->dim);
+        for (int64_t i = 0; i < m; i++) {
+            const int64_t seen = neo__attention_seen(attention, q0 + i, k0, count);
+            if (neo__attention_silu(call))
+                vec->silu_tile(s + i * NEO__KEYS, NULL, seen, call->scale, call->share, 0.0f);
+            else
+                vec->softmax_tile(s + i * NEO__KEYS, seen, call->scale, &max[i], &sum[i],
+                                  out + i * attention->wide, call->dim);
+        }
         neo__attention_product(
             attention, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m, call->dim,
             count, s, NEO__KEYS, 1, scratch->values, out, attention->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
-        const float lse = vec->softmax_end(out + i * attention->wide, max[i], sum[i], call->dim);
+        float lse = 0.0f;
+        if (!neo__attention_silu(call))
+            lse = vec->softmax_end(out + i * attention->wide, max[i], sum[i], call->dim);
         memcpy(call->y + neo__attention_at_query(attention, call->y_row, q0 + i),
                out + i * attention->wide, (size_t)call->dim * sizeof *out);
         if (call->lse) *neo__attention_lse(attention, q0 + i) = lse;
@@ -10349,6 +10508,15 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
 }
 static void neo__attention_forward_part(const neo__cpu_part *part) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
+    if (neo__attention_jagged(c)) {
+        const neo__attention_tile tile =
+            neo__attention_tile_at(c, NEO__KEYS, part->begin / c->heads);
+        if (tile.row >= tile.length) return;
+        const neo__attention one =
+            neo__attention_head(part, tile.sequence * c->heads + part->begin % c->heads);
+        neo__attention_forward_tile(&one, tile.row, neo__attention_scratch_of(part));
+        return;
+    }
     const int64_t start = c->length - c->queries, first = start / NEO__KEYS;
     const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS - first;
     neo__attention a = neo__attention_head(part, part->begin / tiles);
@@ -10385,7 +10553,8 @@ static void neo__attention_to_keys(const neo__attention *a, neo__attention_part 
 static void neo__attention_pair(const neo__attention *attention, neo__attention_scratch *scratch,
                                 int64_t k0, int64_t count, int64_t q0, int first) {
     const neo__attention_call *call = attention->call;
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, call->length - q0), dim = call->dim,
+    const neo__vec_kernels *vec = attention->ctx->vec;
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, attention->length - q0), dim = call->dim,
                   wide = attention->wide;
     const int diagonal = call->causal && q0 == k0;
     const neo__attention_part whole = NEO__ATTENTION_WHOLE;
@@ -10394,17 +10563,19 @@ static void neo__attention_pair(const neo__attention *attention, neo__attention_
     const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : whole;
     const float *q = call->q + neo__attention_at(attention, call->q_row, q0);
     const float *dy = call->dy + neo__attention_at(attention, call->dy_row, q0);
-    float delta[NEO__KEYS];
-    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(attention, q0 + i);
     neo__attention_product(attention, scores, m, count, dim, q, call->q_row, 1,
                            scratch->keys_flipped, scratch->p, NEO__KEYS, 0);
     neo__attention_product(attention, scores, m, count, dim, dy, call->dy_row, 1,
                            scratch->values_flipped, scratch->ds, NEO__KEYS, 0);
-    for (int64_t i = 0; i < m; i++)
-        attention->ctx->vec->softmax_tile_grad(
-            scratch->p + i * NEO__KEYS, scratch->ds + i * NEO__KEYS,
-            neo__attention_seen(attention, q0 + i, k0, count), call->scale,
-            *neo__attention_lse(attention, q0 + i), delta[i]);
+    for (int64_t i = 0; i < m; i++) {
+        const int64_t seen = neo__attention_seen(attention, q0 + i, k0, count);
+        float *p = scratch->p + i * NEO__KEYS, *ds = scratch->ds + i * NEO__KEYS;
+        if (call->silu)
+            vec->silu_tile(p, ds, seen, call->scale, call->share, call->slope);
+        else
+            vec->softmax_tile_grad(p, ds, seen, call->scale, *neo__attention_lse(attention, q0 + i),
+                                   neo__attention_delta(attention, q0 + i));
+    }
     if (call->dv)
         neo__attention_to_keys(attention, of_keys, count, m, scratch->p, dy, call->dy_row,
                                scratch->dy, scratch->dv, first);
@@ -10423,15 +10594,15 @@ static void neo__attention_backward_part(const neo__cpu_part *part) {
     const neo__attention_call *call = (const neo__attention_call *)part->call;
     const neo__attention attention = neo__attention_head(part, part->begin);
     neo__attention_scratch *scratch = neo__attention_scratch_of(part);
-    for (int64_t k0 = 0; k0 < call->length; k0 += NEO__KEYS) {
-        const int64_t count = NEO__MIN((int64_t)NEO__KEYS, call->length - k0);
+    for (int64_t k0 = 0; k0 < attention.length; k0 += NEO__KEYS) {
+        const int64_t count = NEO__MIN((int64_t)NEO__KEYS, attention.length - k0);
         const int64_t start = call->causal ? k0 : 0;
         const float *k = call->k + neo__attention_at(&attention, call->k_row, k0);
         const float *v = call->v + neo__attention_at(&attention, call->v_row, k0);
         neo__attention_flip(&attention, scratch->keys_flipped, k, call->k_row, count);
         neo__attention_flip(&attention, scratch->values_flipped, v, call->v_row, count);
         if (call->dq) neo__attention_pack(&attention, scratch->keys, k, call->k_row, count);
-        for (int64_t q0 = start; q0 < call->length; q0 += NEO__KEYS)
+        for (int64_t q0 = start; q0 < attention.length; q0 += NEO__KEYS)
             neo__attention_pair(&attention, scratch, k0, count, q0, q0 == start);
         const int64_t dk = neo__attention_at(&attention, call->dk_row, k0);
         const int64_t dv = neo__attention_at(&attention, call->dv_row, k0);
@@ -10443,18 +10614,63 @@ static void neo__attention_backward_part(const neo__cpu_part *part) {
                                 attention.wide, count);
     }
 }
+/* Outputs of rows of no sequence. */
+static void neo__attention_clear_part(const neo__cpu_part *part) {
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
+    const int64_t cols = c->heads * c->dim, begin = c->offsets[0], end = c->offsets[c->sequences];
+    const struct {
+        float *to;
+        int64_t row, cols;
+    } outputs[] = {{c->backward ? NULL : c->y, c->y_row, cols},
+                   {c->backward ? NULL : c->lse, c->lse_row, c->heads},
+                   {c->dq, c->dq_row, cols},
+                   {c->dk, c->dk_row, cols},
+                   {c->dv, c->dv_row, cols}};
+    for (int64_t i = part->begin; i < part->end; i++) {
+        const int64_t row = i < begin ? i : i - begin + end;
+        for (size_t j = 0; j < sizeof outputs / sizeof *outputs; j++)
+            if (outputs[j].to)
+                memset(outputs[j].to + row * outputs[j].row, 0,
+                       (size_t)outputs[j].cols * sizeof(float));
+    }
+}
+/* Offsets are sound: the work of sequences of different lengths, and the other rows. */
+static int64_t neo__attention_begin_jagged(neo_device *device, const neo__attention_call *call,
+                                           neo__attention_found *found) {
+    const int64_t *offsets = call->offsets;
+    int64_t pairs = 0; /* of rows */
+    for (int64_t i = 0; i < NEO__MAX(call->sequences, 1); i++) {
+        const int64_t begin = offsets[i], end = offsets[NEO__MIN(i + 1, call->sequences)];
+        if (neo__attention_bad(call, begin, end)) {
+            found->bad = (uint64_t)i, found->begin = begin, found->end = end;
+            return 0;
+        }
+        pairs += (end - begin) * (end - begin);
+    }
+    const int64_t cols = call->heads * call->dim;
+    neo__cpu_run(device, call, call->rows - offsets[call->sequences] + offsets[0],
+                 1 + NEO__VEC_GRAIN / cols, 1, neo__attention_clear_part);
+    return pairs;
+}
 /* Forward, a task is a tile of queries of a head; backward, a head. */
 static neo_status neo__cpu_attention(neo_device *device, const neo__attention_call *call) {
+    neo__attention_found found = {UINT64_MAX, 0, 0};
     const int64_t heads = call->sequences * call->heads;
-    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS -
-                          (call->length - call->queries) / NEO__KEYS;
-    const int64_t tasks = call->backward ? heads : heads * tiles;
+    int64_t pairs = call->sequences * call->queries * call->length, tasks = heads;
+    if (neo__attention_jagged(call)) {
+        pairs = neo__attention_begin_jagged(device, call, &found);
+        if (!call->backward) tasks = neo__attention_tiles(call, NEO__KEYS) * call->heads;
+        if (pairs == 0) tasks = 0;
+    } else if (!call->backward) {
+        tasks *= (call->length + NEO__KEYS - 1) / NEO__KEYS -
+                 (call->length - call->queries) / NEO__KEYS;
+    }
     neo__cpu_job job = {
         neo__cpu_ctx(device), call, tasks, tasks, 1,
         call->backward ? NEO__TRAIN(neo__attention_backward_part) : neo__attention_forward_part};
     neo__run_tasks(job.ctx, tasks, neo__cpu_task, &job,
-                   heads * call->queries * call->length * call->dim / (call->backward ? 5 : 16));
-    return NEO_OK;
+                   pairs * call->heads * call->dim / (call->backward ? 5 : 16));
+    return neo__attention_jagged(call) ? neo__later_now(&call->later, &found) : NEO_OK;
 }
 
 #if !defined(NEO_INFERENCE)
@@ -17398,8 +17614,9 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
     neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
 }
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
-    const int64_t rows = call->sequences * call->length, cols = call->heads * call->dim;
-    const int64_t queries = call->sequences * call->queries; /* all, in a backward */
+    const int64_t rows = call->rows, cols = call->heads * call->dim;
+    const int64_t queries =
+        call->offsets ? rows : call->sequences * call->queries; /* all, in a backward */
     const int back = call->backward;
     const neo_dtype own = call->narrow_y ? NEO_BF16 : NEO_F32;
     neo__see(seen, 0, "q", call->q, queries, cols, call->q_row);

@@ -4083,6 +4083,8 @@ static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_c
                           : neo__cuda_attention_mma<D, false>(gpu, call);
 }
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
+    NEO__CHECK(!call->silu && !call->offsets, NEO_ERR_UNSUPPORTED,
+               "%s: attention by SiLU or with offsets is for the CPU", d->device.name);
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
     if (neo__cuda_attention_fits(d, call))
         return call->dim <= 32   ? neo__cuda_attention_mma<32>(d, call)

@@ -699,11 +699,13 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_back)(NEO__VF x, NEO__VF dy) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_back)(NEO__VF x, NEO__VF dy) {
     return dy * NEO__FN(vhardswish_slope)(x);
 }
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu_back)(NEO__VF x, NEO__VF dy) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu_slope)(NEO__VF x, NEO__VF gate) { /* its sigmoid */
     const NEO__VF bounded =
         NEO__MAX_(NEO__SET(-128.0f), NEO__MIN_(NEO__SET(128.0f), x)); /* inf 0 is a NaN */
-    const NEO__VF gate = NEO__FN(vsigmoid)(x);
-    return dy * (gate * NEO__FMA(bounded, 1.0f - gate, NEO__SET(1.0f)));
+    return gate * NEO__FMA(bounded, 1.0f - gate, NEO__SET(1.0f));
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu_back)(NEO__VF x, NEO__VF dy) {
+    return dy * NEO__FN(vsilu_slope)(x, NEO__FN(vsigmoid)(x));
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_tanh_back)(NEO__VF x, NEO__VF dy) {
     const NEO__VF bounded =
@@ -1136,6 +1138,25 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
         NEO__STORE(dp + i, zero);
     }
 }
+NEO__KERNEL void NEO__FN(vec_silu_tile)(float *s, float *dp, int64_t keys, float scale, float share,
+                                        float slope) {
+    NEO__VF vs = NEO__SET(scale), vn = NEO__SET(share), vd = NEO__SET(slope);
+    NEO__VF zero = NEO__SET(0.0f);
+    int64_t i;
+    NEO__SYNC();
+    for (i = 0; i < keys; i += NEO__W) {
+        NEO__VM seen = NEO__FN(first_lanes)(keys - i);
+        NEO__VF x = NEO__LOAD(s + i) * vs, gate = NEO__FN(vsigmoid)(x);
+        NEO__STORE(s + i, NEO__SELECT(seen, x * gate * vn, zero));
+        if (!dp) continue;
+        NEO__VF ds = NEO__LOAD(dp + i) * NEO__FN(vsilu_slope)(x, gate) * vd;
+        NEO__STORE(dp + i, NEO__SELECT(seen, ds, zero));
+    }
+    for (; i < NEO__KEYS; i += NEO__W) {
+        NEO__STORE(s + i, zero);
+        if (dp) NEO__STORE(dp + i, zero);
+    }
+}
 
 /* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet. A rule has
    a vector of weights, gradients and states in registers and returns the new weights; NEO__RULE
@@ -1288,6 +1309,7 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_softmax_tile),
     NEO__FN(vec_softmax_end),
     NEO__TRAIN(NEO__FN(vec_softmax_tile_grad)),
+    NEO__TRAIN(NEO__FN(vec_silu_tile)),
     NEO__TRAIN(NEO__FN8(vec_block_abs)),
     NEO__TRAIN(NEO__FN8(vec_block_square)),
     NEO__TRAIN(NEO__FN8(vec_block_max)),

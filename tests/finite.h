@@ -120,7 +120,7 @@ static void finite_layers(void) {
     SAYS(neo_embedding_backward(ctx, NULL, ids, out, table, 0),
          "neo_embedding_backward: dtable[2][1] is nan, from dout[2][1], which is nan");
     finite_free();
-    const neo_attention_desc d = {3, 2, 1, 0.0f, 0, NEO_F32};
+    const neo_attention_desc d = {3, 2, 1, 0.0f, .dtype = NEO_F32};
     neo_tensor q = finite_ones(3, 4), k = finite_ones(3, 4), v = finite_ones(3, 4);
     neo_tensor lse = finite_ones(3, 2), dq = finite_ones(3, 4), to = finite_ones(3, 4);
     finite_set(v, 3, NAN);

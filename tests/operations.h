@@ -336,7 +336,7 @@ static neo_status attention(neo_ctx *ctx, neo_tensor *t, const void *arg) {
 }
 static void row_attention(void) {
     for (int causal = 0; causal < 2; causal++) {
-        const neo_attention_desc d = {70, 2, causal, 0.0f, 0, NEO_F32};
+        const neo_attention_desc d = {70, 2, causal, 0.0f, .dtype = NEO_F32};
         for (int i = 0; i < 4; i++) numbers(140, 12);
         numbers(140, 2);
         for (int i = 0; i < 4; i++) numbers(140, 12);

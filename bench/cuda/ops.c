@@ -285,13 +285,15 @@ static neo_tensor part(neo_tensor qkv, int i) {
     return neo_tensor_slice(qkv, 1, i * qkv.shape[1] / 3, qkv.shape[1] / 3);
 }
 static void run_attention(work *w) {
-    const neo_attention_desc d = {w->n, w->k, 1, 0.0f, 0, w->ctx == fast ? NEO_BF16 : NEO_F32};
+    const neo_attention_desc d = {.length = w->n, .heads = w->k, .causal = 1,
+                                  .dtype = w->ctx == fast ? NEO_BF16 : NEO_F32};
     neo_tensor *t = w->t, q = t[ATT_QKV];
     BENCH_OK(neo_attention_forward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
                                    t[ATT_LSE]));
 }
 static void run_attention_back(work *w) {
-    const neo_attention_desc d = {w->n, w->k, 1, 0.0f, 0, w->ctx == fast ? NEO_BF16 : NEO_F32};
+    const neo_attention_desc d = {.length = w->n, .heads = w->k, .causal = 1,
+                                  .dtype = w->ctx == fast ? NEO_BF16 : NEO_F32};
     neo_tensor *t = w->t, q = t[ATT_QKV], dq = t[ATT_DQKV];
     BENCH_OK(neo_attention_backward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
                                     t[ATT_LSE], t[ATT_DY], part(dq, 0), part(dq, 1), part(dq, 2)));

@@ -11,8 +11,8 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 18096 0 1 15 ;;
-    neo_kernels.h) echo 5035 0 0 2 ;;
+    neo.h) echo 18313 0 1 15 ;;
+    neo_kernels.h) echo 5057 0 0 2 ;;
     neo_run.h) echo 3281 0 0 0 ;;
     neo_store.h) echo 2527 0 0 0 ;;
     neo_state.h) echo 5251 0 0 0 ;;
@@ -21,7 +21,7 @@ budget() {
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 7950 0 0 1 ;;
     neo_fsdp.h) echo 7422 0 0 0 ;;
-    neo_cuda.cuh) echo 7829 0 0 32 ;;
+    neo_cuda.cuh) echo 7831 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.

@@ -359,7 +359,7 @@ static void check_attention(int64_t batch, int64_t length, int64_t heads, int64_
         y = box_make(rows, cols, 3);
     box dy = box_make(rows, cols, 0), lse = box_make(rows, heads, 1), fy = y, fd = dqkv;
     double *want = calloc((size_t)(4 * size), sizeof *want);
-    attention_case c = {{length, heads, causal, scale, 0, NEO_F32},
+    attention_case c = {{length, heads, causal, scale, .dtype = NEO_F32},
                         batch,
                         dim,
                         none,
@@ -421,8 +421,8 @@ static void attention_large(void) {
         lse = box_make(T, 1, 0);
     for (int i = 0; i < T * D; i++)
         ((float *)q.t.data)[i] *= 40, ((float *)k.t.data)[i] *= 40.0f * (float)(i / 256 + 1);
-    attention_case c = {{T, 1, 1, 1.0f, 0, NEO_F32}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dx.t,
-                        dk.t, dv.t};
+    attention_case c = {{T, 1, 1, 1.0f, .dtype = NEO_F32}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t,
+                        dx.t, dk.t, dv.t};
     static double want[4][T * D];
     memset(want, 0, sizeof want);
     attention_reference_head(&c, 0, 0, want[0], want[1], want[2], want[3]);
@@ -450,7 +450,7 @@ static void attention_zeros(void) {
     for (int i = 0; i < context_count; i++) {
         box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0),
             dv = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 1.0f, 0, NEO_F32}, 1,   D,    q.t,  k.t, v.t, y.t,
+        attention_case c = {{T, 1, 1, 1.0f, .dtype = NEO_F32}, 1,   D,    q.t,  k.t, v.t, y.t,
                             lse.t,           v.t, dq.t, dk.t, dv.t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK(row_of(y.t, 1)[0] == 0 && !signbit(row_of(y.t, 1)[0]));
@@ -481,7 +481,7 @@ static void attention_infinite(void) {
     for (int i = 0; i < context_count; i++) {
         box out[4];
         for (int b = 0; b < 4; b++) out[b] = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 0.1f, 0, NEO_F32}, 1, D, in[0].t, in[1].t, in[2].t,
+        attention_case c = {{T, 1, 1, 0.1f, .dtype = NEO_F32}, 1, D, in[0].t, in[1].t, in[2].t,
                             out[0].t, lse.t, in[3].t, out[1].t, out[2].t, out[3].t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK_OK(attention_backward(contexts[i], &c));
@@ -515,7 +515,7 @@ static void attention_queries(void) {
     contexts_make(1);
     for (int i = 0; i < context_count; i++)
         for (int causal = 0; causal < 2; causal++) {
-            neo_attention_desc d = {T, H, causal, 0, 0, NEO_F32};
+            neo_attention_desc d = {T, H, causal, 0, .dtype = NEO_F32};
             CHECK_OK(neo_attention_forward(contexts[i], &d, q.t, k.t, v.t, all.t, lses.t));
             for (int c = 0; c < 9 * 5; c++) {
                 const int64_t length = lengths[c / 5], Q = last[c % 5], batch = length == T ? B : 1;
@@ -564,12 +564,12 @@ static void attention_alone(void) {
         dq[i] = box_make(B * T, COLS, 0);
         dk[i] = box_make(B * T, COLS, 0), dv[i] = box_make(B * T, COLS, 0);
     }
-    attention_case c = {{T, H, 1, 0, 0, NEO_F32}, B,     D,    q.t,     k.t,     v.t,
+    attention_case c = {{T, H, 1, 0, .dtype = NEO_F32}, B,     D,    q.t,     k.t,     v.t,
                         y[0].t,       lse[0].t, dy.t, dq[0].t, dk[0].t, dv[0].t};
     CHECK_OK(attention_forward(ctx, &c));
     CHECK_OK(attention_backward(ctx, &c));
 #define ONE(t) neo_tensor_rows(t, T, T)
-    attention_case one = {{T, H, 1, 0, 0, NEO_F32},
+    attention_case one = {{T, H, 1, 0, .dtype = NEO_F32},
                           1,
                           D,
                           ONE(q.t),
@@ -658,8 +658,8 @@ static void gradients(void) {
             y = box_make(10, 6, 0);
         box r = box_make(10, 6, 0), lse = box_make(10, 2, 0);
         box dq = box_make(10, 6, 0), dk = box_make(10, 6, 0), dv = box_make(10, 6, 0);
-        attention_case c = {
-            {5, 2, causal, 0, 0, NEO_F32}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
+        attention_case c = {{5, 2, causal, 0, .dtype = NEO_F32}, 2, 3, q.t, k.t, v.t, y.t, lse.t,
+                            r.t, dq.t, dk.t, dv.t};
         probe p = {probe_attention, ctx, &c, y.t, r.t};
         CHECK_OK(attention_forward(ctx, &c));
         CHECK_OK(attention_backward(ctx, &c));
@@ -857,7 +857,7 @@ static void attention_errors(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     static float f[8 * 600];
     neo_tensor x = neo_tensor_2d(f, NEO_F32, 8, 6), s = neo_tensor_2d(f, NEO_F32, 8, 2);
-    neo_attention_desc d = {4, 2, 1, 0, 0, NEO_F32};
+    neo_attention_desc d = {4, 2, 1, 0, .dtype = NEO_F32};
 #define FORWARD(q, k, v, y, lse) neo_attention_forward(ctx, &d, q, k, v, y, lse)
     CHECK_ERR(neo_attention_forward(ctx, NULL, x, x, x, x, s), NEO_ERR_ARG, "desc is NULL");
     CHECK_ERR(FORWARD(x, s, x, x, s), NEO_ERR_SHAPE, "k is [8][2], expected [8][6]");
@@ -894,7 +894,7 @@ static void memory(void) {
         w = box_make(1, 24, 0);
     box d = box_make(1, 24, 0), z = box_make(32, 24, 0);
     int64_t ids[32] = {0}, before = neo_ctx_memory(ctx).alloc_count;
-    neo_attention_desc a = {8, 2, 1, 0, 0, NEO_F32};
+    neo_attention_desc a = {8, 2, 1, 0, .dtype = NEO_F32};
     neo_tensor t = neo_tensor_1d(ids, NEO_I64, 32);
     CHECK_OK(neo_layer_norm_forward(ctx, x.t, vec(w), none, 1e-5f, y.t, s.t));
     CHECK_OK(neo_layer_norm_backward(ctx, NULL, x.t, vec(w), s.t, y.t, y.t, vec(d), none));

@@ -54,11 +54,11 @@ static const struct attention_golden {
     const char *name;
     neo_attention_desc desc;
 } attentions[] = {
-    {"causal", {12, 3, 1, 0, 0, NEO_F32}},
-    {"full", {12, 3, 0, 0, 0, NEO_F32}},
-    {"long", {150, 1, 1, 0, 0, NEO_F32}},
-    {"long_full", {70, 2, 0, 0.3f, 0, NEO_F32}},
-    {"one", {1, 2, 1, 0, 0, NEO_F32}},
+    {"causal", {12, 3, 1, 0, .dtype = NEO_F32}},
+    {"full", {12, 3, 0, 0, .dtype = NEO_F32}},
+    {"long", {150, 1, 1, 0, .dtype = NEO_F32}},
+    {"long_full", {70, 2, 0, 0.3f, .dtype = NEO_F32}},
+    {"one", {1, 2, 1, 0, .dtype = NEO_F32}},
 };
 static void attention(void) {
     for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
@@ -85,6 +85,40 @@ static void attention(void) {
                 golden_check_each(dq, 1e-5, 1e-5, "attention.%s.dq", n);
                 golden_check_each(dk, 1e-5, 1e-5, "attention.%s.dk", n);
             }
+            golden_release(mark);
+        }
+        neo_ctx_destroy(ctx);
+    }
+}
+/* As JAGGED in make_gpt.py. */
+static const struct attention_golden jaggeds[] = {
+    {"silu", {70, 2, 1, .kind = NEO_ATTENTION_SILU}},
+    {"silu_full", {66, 1, 0, -0.7f, .kind = NEO_ATTENTION_SILU, .divisor = 12}},
+    {"softmax", {68, 2, 1, .kind = NEO_ATTENTION_SOFTMAX}},
+    {"softmax_full", {65, 1, 0, 0.4f, .kind = NEO_ATTENTION_SOFTMAX}},
+};
+static void jagged_attention(void) {
+    for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
+        neo_ctx *ctx = golden_context(c);
+        for (size_t i = 0; i < COUNT(jaggeds); i++) {
+            int mark = golden_block_count;
+            const char *n = jaggeds[i].name;
+            neo_attention_desc d = jaggeds[i].desc;
+            neo_tensor q = golden("jagged.%s.q", n), k = golden("jagged.%s.k", n);
+            neo_tensor v = golden("jagged.%s.v", n), dy = golden("jagged.%s.dy", n);
+            neo_tensor y = golden_like(q), dq = golden_like(q), dk = golden_like(q);
+            neo_tensor dv = golden_like(q), lse = neo_tensor_none();
+            int64_t shape[2] = {q.shape[0], d.heads};
+            if (d.kind == NEO_ATTENTION_SOFTMAX)
+                lse = neo_tensor_nd(golden_alloc((size_t)(shape[0] * shape[1]) * 4), NEO_F32, 2,
+                                    shape);
+            d.offsets = golden("jagged.%s.offsets", n);
+            CHECK_OK(neo_attention_forward(ctx, &d, q, k, v, y, lse));
+            CHECK_OK(neo_attention_backward(ctx, &d, q, k, v, y, lse, dy, dq, dk, dv));
+            golden_check(y, "jagged.%s.y", n);
+            golden_check(dq, "jagged.%s.dq", n);
+            golden_check(dk, "jagged.%s.dk", n);
+            golden_check(dv, "jagged.%s.dv", n);
             golden_release(mark);
         }
         neo_ctx_destroy(ctx);
@@ -238,6 +272,9 @@ int main(void) {
     RUN(norms);
     RUN(attention);
     RUN(embedding);
+    golden_close();
+    golden_open("jagged");
+    RUN(jagged_attention);
     golden_close();
     golden_open("gpt");
     RUN(gpt_trains);

@@ -1,4 +1,5 @@
 """transformer.safetensors: layer norm, RMS norm, attention and embedding, forward and backward;
+jagged.safetensors: attention of sequences of different lengths, softmax and SiLU;
 gpt.safetensors: a GPT of two layers, trained 10 steps with AdamW."""
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,42 @@ def attention(out, random):
         y = F.scaled_dot_product_attention(split(q), split(k), split(v), is_causal=causal,
                                            scale=scale)
         y = y.transpose(1, 2).reshape(batch * length, heads * dim)
+        y.backward(dy)
+        out.update({f"{key}.y": y, f"{key}.dq": q.grad, f"{key}.dk": k.grad, f"{key}.dv": v.grad})
+
+
+JAGGED = {  # lengths, heads, columns of a head, causal, scale, n of SiLU (None: softmax)
+    "silu": ([0, 1, 70, 0, 6, 3], 2, 6, True, None, 70.0),
+    "silu_full": ([5, 66, 1], 1, 8, False, h(-0.7), 12.0),
+    "softmax": ([3, 0, 1, 68], 2, 5, True, None, None),
+    "softmax_full": ([7, 65], 1, 4, False, h(0.4), None),
+}
+
+
+def jagged_attention(out, random):
+    """Sequences one by one; matrices are [all rows][heads columns]. By SiLU: the pointwise
+    attention of HSTU (arXiv 2402.17152)."""
+    for name, (lengths, heads, dim, causal, scale, n) in JAGGED.items():
+        def split(t):
+            return t.reshape(-1, heads, dim).transpose(0, 1)
+
+        rows = sum(lengths)
+        q, k, v, dy = (random.normal(rows, heads * dim, scale=1.5) for _ in range(4))
+        key = f"jagged.{name}"
+        out.update({f"{key}.q": q, f"{key}.k": k, f"{key}.v": v, f"{key}.dy": dy,
+                    f"{key}.offsets": torch.tensor([sum(lengths[:i])
+                                                    for i in range(len(lengths) + 1)])})
+        q, k, v = (t.clone().requires_grad_() for t in (q, k, v))
+        parts = []
+        for one in zip(*(t.split(lengths) for t in (q, k, v))):
+            a, b, c = (split(t) for t in one)
+            if n is None:
+                y = F.scaled_dot_product_attention(a, b, c, is_causal=causal, scale=scale)
+            else:
+                p = F.silu(a @ b.transpose(1, 2) * (scale or dim ** -0.5)) / n
+                y = (p.tril() if causal else p) @ c
+            parts.append(y.transpose(0, 1).reshape(-1, heads * dim))
+        y = torch.cat(parts)
         y.backward(dy)
         out.update({f"{key}.y": y, f"{key}.dq": q.grad, f"{key}.dk": k.grad, f"{key}.dv": v.grad})
 
@@ -145,6 +182,9 @@ def make():
     attention(out, Random(32))
     embedding(out, Random(33))
     save("transformer.safetensors", out)
+    out = {}
+    jagged_attention(out, Random(35))
+    save("jagged.safetensors", out)
     out = {}
     gpt(out, Random(34))
     save("gpt.safetensors", out)

@@ -153,12 +153,14 @@ usage job "$W/job" 2 3
 usage job --help
 usage one_file_dlrm "$W/checkpoints" x
 usage one_file_gpt x
+usage hstu x
 usage shard x
 usage towers 4 3
 usage units 2 3
 keeps ranks --ranks 2
 keeps allreduce --ranks 3
 keeps bags
+keeps hstu
 # stopped FOLDER COMMAND...: gets SIGTERM once FOLDER has a checkpoint; prints the exit status and
 # what it says. One that is over before is run again.
 stopped() {

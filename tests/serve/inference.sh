@@ -20,6 +20,29 @@ if [ "$(uname -m)" = x86_64 ] && have gcc && have size; then
     else
         fail "neo.h with NEO_INFERENCE has $text bytes of text, at most 150000"
     fi
+    cat >"$W/silu.c" <<'END'
+#include "neo.h"
+#include <stdio.h>
+int main(void) {
+    float x[2] = {1, 2}, y[2];
+    int64_t offsets[2] = {0, 2};
+    neo_ctx_desc defaults = {0};
+    neo_attention_desc d = {.length = 2, .heads = 1, .kind = NEO_ATTENTION_SILU};
+    neo_tensor in = neo_tensor_2d(x, NEO_F32, 2, 1), out = neo_tensor_2d(y, NEO_F32, 2, 1);
+    neo_ctx *ctx;
+    if (neo_ctx_create(&defaults, &ctx) != NEO_OK) return 1;
+    for (int i = 0; i < 2; i++) {
+        if (neo_attention_forward(ctx, &d, in, in, in, out, neo_tensor_none()) == NEO_OK) return 1;
+        puts(neo_last_error());
+        d.kind = NEO_ATTENTION_SOFTMAX, d.offsets = neo_tensor_1d(offsets, NEO_I64, 2);
+    }
+    return 0;
+}
+END
+    try "attention" gcc -std=c11 -DNEO_INFERENCE -I. -o "$W/silu" "$W/silu.c" "$W/neo.o" -lm \
+        -pthread
+    same "attention that is left out" "$("$W/silu" | uniq -c | sed 's/^ *//')" \
+        "2 neo_attention_forward: NEO_INFERENCE leaves out SiLU and offsets"
 else
     skip "the size of the object: it is stated for gcc and x86-64"
 fi

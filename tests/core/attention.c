@@ -1,0 +1,492 @@
+/* Attention by SiLU, and of jagged batches (tests/core/transformer.c has softmax of equal lengths).
+
+   Values and gradients are compared with naive loops in double, and with central differences; bits
+   over instruction sets and numbers of threads, with the dense call of equal lengths, and with each
+   sequence alone. Rows of no sequence are NaN in what a call reads, and 0 in what it writes. */
+#include "common.h"
+
+enum { MOST = 8 }; /* sequences of a case */
+typedef struct jagged_case {
+    neo_attention_desc desc;
+    int64_t sequences, dim, rows;
+    int64_t offsets[MOST + 1];
+    box qkv, dy;           /* [rows][3 cols], [rows][cols] */
+    box y, lse, dqkv;      /* what the calls write */
+} jagged_case;
+static int64_t cols_of(const jagged_case *c) { return c->desc.heads * c->dim; }
+static neo_tensor third(const jagged_case *c, neo_tensor t, int i) {
+    return neo_tensor_slice(t, 1, i * cols_of(c), cols_of(c));
+}
+static neo_tensor lse_of(const jagged_case *c) {
+    return c->desc.kind == NEO_ATTENTION_SILU ? none : c->lse.t;
+}
+
+/* Sequences of these lengths, behind `before` rows of none and with `behind` such at the end. */
+static jagged_case case_make(neo_attention_kind kind, int causal, int64_t heads, int64_t dim,
+                             int64_t count, const int64_t *lengths, int64_t before,
+                             int64_t behind) {
+    jagged_case c;
+    memset(&c, 0, sizeof c);
+    c.sequences = count, c.dim = dim, c.offsets[0] = before;
+    c.desc.heads = heads, c.desc.causal = causal, c.desc.kind = kind, c.desc.length = 1;
+    for (int64_t b = 0; b < count; b++) {
+        c.offsets[b + 1] = c.offsets[b] + lengths[b];
+        if (lengths[b] > c.desc.length) c.desc.length = lengths[b];
+    }
+    c.rows = c.offsets[count] + behind;
+    const int64_t cols = cols_of(&c);
+    c.qkv = box_make(c.rows, 3 * cols, 2), c.dy = box_make(c.rows, cols, 1);
+    c.y = box_make(c.rows, cols, 3), c.lse = box_make(c.rows, heads, 1);
+    c.dqkv = box_make(c.rows, 3 * cols, 5);
+    for (int64_t i = 0; i < c.rows; i++) {
+        if (i >= before && i < c.offsets[count]) continue;
+        for (int64_t j = 0; j < 3 * cols; j++) row_of(c.qkv.t, i)[j] = NAN;
+        for (int64_t j = 0; j < cols; j++) row_of(c.dy.t, i)[j] = NAN;
+    }
+    return c;
+}
+/* The descriptor points into the case, so it is set where the case stands. */
+static void case_is_jagged(jagged_case *c) {
+    c->desc.offsets = neo_tensor_1d(c->offsets, NEO_I64, c->sequences + 1);
+}
+static void case_outputs(jagged_case *c, const jagged_case *from) {
+    c->y = box_copy(from->y), c->lse = box_copy(from->lse), c->dqkv = box_copy(from->dqkv);
+}
+static void outputs_free(jagged_case *c) {
+    free(c->y.block), free(c->lse.block), free(c->dqkv.block);
+}
+static void case_free(jagged_case *c) {
+    outputs_free(c);
+    free(c->qkv.block), free(c->dy.block);
+}
+static neo_status forward(neo_ctx *ctx, const jagged_case *c) {
+    return neo_attention_forward(ctx, &c->desc, third(c, c->qkv.t, 0), third(c, c->qkv.t, 1),
+                                 third(c, c->qkv.t, 2), c->y.t, lse_of(c));
+}
+static neo_status backward(neo_ctx *ctx, const jagged_case *c) {
+    const neo_tensor y = c->desc.kind == NEO_ATTENTION_SILU ? none : c->y.t;
+    return neo_attention_backward(ctx, &c->desc, third(c, c->qkv.t, 0), third(c, c->qkv.t, 1),
+                                  third(c, c->qkv.t, 2), y, lse_of(c), c->dy.t,
+                                  third(c, c->dqkv.t, 0), third(c, c->dqkv.t, 1),
+                                  third(c, c->dqkv.t, 2));
+}
+
+/* ---- in double ---- */
+/* p[j] and its slope by the score, of row i; returns how many keys it sees. */
+static int64_t reference_row(const jagged_case *c, int64_t first, int64_t length, int64_t h,
+                             int64_t i, double *p, double *slope, double *lse) {
+    const int64_t D = c->dim, cols = cols_of(c), seen = c->desc.causal ? i + 1 : length;
+    const double scale = c->desc.scale != 0 ? (double)c->desc.scale : 1 / sqrt((double)D);
+    const double n = c->desc.divisor != 0 ? (double)c->desc.divisor : (double)c->desc.length;
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < seen; j++) {
+        p[j] = 0;
+        for (int64_t d = 0; d < D; d++)
+            p[j] += (double)row_of(c->qkv.t, first + i)[h * D + d] *
+                    (double)row_of(c->qkv.t, first + j)[cols + h * D + d];
+        p[j] *= scale;
+        most = p[j] > most ? p[j] : most;
+    }
+    for (int64_t j = 0; j < seen; j++) {
+        const double s = p[j], gate = 1 / (1 + exp(-s));
+        p[j] = c->desc.kind == NEO_ATTENTION_SILU ? s * gate / n : exp(s - most);
+        slope[j] = gate * (1 + s * (1 - gate)) / n;
+        sum += p[j];
+    }
+    *lse = most + log(sum);
+    for (int64_t j = 0; j < seen && c->desc.kind == NEO_ATTENTION_SOFTMAX; j++) p[j] /= sum;
+    return seen;
+}
+/* One sequence and head; outputs: [rows][4 cols], y, dq, dk and dv. */
+static void reference_head(const jagged_case *c, int64_t b, int64_t h, double *to, double *lse) {
+    const int64_t first = c->offsets[b], length = c->offsets[b + 1] - first, D = c->dim;
+    const int64_t cols = cols_of(c);
+    const double scale = c->desc.scale != 0 ? (double)c->desc.scale : 1 / sqrt((double)D);
+    double *p = calloc((size_t)(3 * length + 1), sizeof *p), *slope = p + length,
+           *dp = slope + length;
+#define TO(part, i) (to + (first + (i)) * 4 * cols + (part) * cols + h * D)
+#define IN(part, i) (row_of(c->qkv.t, first + (i)) + (part) * cols + h * D)
+    for (int64_t i = 0; i < length; i++) {
+        const float *dy = row_of(c->dy.t, first + i) + h * D;
+        double delta = 0;
+        const int64_t seen = reference_row(c, first, length, h, i, p, slope,
+                                           &lse[(first + i) * c->desc.heads + h]);
+        for (int64_t j = 0; j < seen; j++) {
+            dp[j] = 0;
+            for (int64_t d = 0; d < D; d++) {
+                TO(0, i)[d] += p[j] * (double)IN(2, j)[d];
+                dp[j] += (double)dy[d] * (double)IN(2, j)[d];
+                TO(3, j)[d] += p[j] * (double)dy[d];
+            }
+            delta += p[j] * dp[j];
+        }
+        for (int64_t j = 0; j < seen; j++) {
+            const double ds = scale * (c->desc.kind == NEO_ATTENTION_SILU ? slope[j] * dp[j]
+                                                                          : p[j] * (dp[j] - delta));
+            for (int64_t d = 0; d < D; d++) {
+                TO(1, i)[d] += ds * (double)IN(1, j)[d];
+                TO(2, j)[d] += ds * (double)IN(0, i)[d];
+            }
+        }
+    }
+    free(p);
+}
+/* Of an output [rows][cols]: rows of no sequence are 0, and not -0. */
+static void near_output(const jagged_case *c, const char *what, neo_tensor got, const double *want,
+                        int64_t want_row, double tol) {
+    for (int64_t i = 0; i < got.shape[0]; i++)
+        for (int64_t j = 0; j < got.shape[1]; j++) {
+            const float g = row_of(got, i)[j];
+            const double w = want[i * want_row + j];
+            const int inside = i >= c->offsets[0] && i < c->offsets[c->sequences];
+            if (inside ? fabs((double)g - w) <= tol * (1 + fabs(w)) : g == 0 && !signbit(g))
+                continue;
+            FAIL("%s of kind %d, causal %d: [%d][%d] is %.9g, expected %.9g", what,
+                 (int)c->desc.kind, c->desc.causal, (int)i, (int)j, (double)g, w);
+            return;
+        }
+}
+static void near_reference(const jagged_case *c) {
+    const int64_t cols = cols_of(c);
+    double *want = calloc((size_t)(c->rows * (4 * cols + c->desc.heads) + 1), sizeof *want);
+    double *lse = want + c->rows * 4 * cols;
+    for (int64_t b = 0; b < c->sequences; b++)
+        for (int64_t h = 0; h < c->desc.heads; h++) reference_head(c, b, h, want, lse);
+    near_output(c, "y", c->y.t, want, 4 * cols, 3e-6);
+    near_output(c, "dq", third(c, c->dqkv.t, 0), want + cols, 4 * cols, 6e-6);
+    near_output(c, "dk", third(c, c->dqkv.t, 1), want + 2 * cols, 4 * cols, 6e-6);
+    near_output(c, "dv", third(c, c->dqkv.t, 2), want + 3 * cols, 4 * cols, 6e-6);
+    if (c->desc.kind == NEO_ATTENTION_SOFTMAX)
+        near_output(c, "lse", c->lse.t, lse, c->desc.heads, 3e-6);
+    free(want);
+}
+/* Beside its numbers a call leaves memory as it was. */
+static void only_numbers(const jagged_case *c, const jagged_case *before) {
+    const box *got[] = {&c->y, &c->dqkv}, *had[] = {&before->y, &before->dqkv};
+    for (int k = 0; k < 2; k++) {
+        box copy = box_copy(*got[k]);
+        for (int64_t i = 0; i < c->rows; i++)
+            memcpy(row_of(copy.t, i), row_of(had[k]->t, i),
+                   (size_t)copy.t.shape[1] * sizeof(float));
+        CHECK(box_same(copy, *had[k]));
+        free(copy.block);
+    }
+}
+static int same_outputs(const jagged_case *a, const jagged_case *b) {
+    return box_same(a->y, b->y) && box_same(a->dqkv, b->dqkv) && box_same(a->lse, b->lse);
+}
+/* A case on all paths: near the reference, with the same bits. */
+static void check_case(jagged_case *c) {
+    jagged_case first, each = *c;
+    for (int i = 0; i < context_count; i++) {
+        case_outputs(&each, c);
+        CHECK_OK(forward(contexts[i], &each));
+        CHECK_OK(backward(contexts[i], &each));
+        if (i == 0) {
+            near_reference(&each);
+            only_numbers(&each, c);
+            first = each;
+            continue;
+        }
+        if (!same_outputs(&each, &first))
+            FAIL("kind %d, causal %d, %d heads of %d: %s with %d threads has other bits",
+                 (int)c->desc.kind, c->desc.causal, (int)c->desc.heads, (int)c->dim,
+                 neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]));
+        outputs_free(&each);
+    }
+    outputs_free(&first);
+}
+static void contexts_make(void) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    context_count = 0;
+    for (int i = 0; i < 4; i++)
+        for (int threads = 1; threads <= 5 && neo_isa_available(isas[i]); threads += 2)
+            if (threads == 1 || i == 0 || i == 3 || !neo_isa_available(isas[i + 1]))
+                contexts[context_count++] = test_ctx(threads, isas[i], 1);
+}
+
+/* ---- values ---- */
+static void dense_by_silu(void) {
+    static const int64_t lengths[] = {1, 2, 17, 64, 65, 130}, dims[] = {1, 8, 17, 64, 5, 100};
+    contexts_make();
+    for (int i = 0; i < 6; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            const int64_t each[] = {lengths[i], lengths[i]};
+            jagged_case c = case_make(NEO_ATTENTION_SILU, causal, 1 + i % 3, dims[i], 2, each, 0,
+                                      0);
+            if (i % 2) c.desc.divisor = 37.5f, c.desc.scale = -0.3f;
+            check_case(&c);
+            case_free(&c);
+        }
+    contexts_free();
+}
+static void jagged(void) {
+    static const int64_t lengths[][MOST] = {
+        {0, 1, 7, 64, 65, 0, 130, 3}, {5, 0, 0, 63, 1, 128, 2, 0}, {0, 0, 0, 0, 0, 0, 0, 0}};
+    contexts_make();
+    for (int i = 0; i < 3 * 4; i++) {
+        const int k = i / 4;
+        jagged_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
+                                  1 + k, k == 1 ? 17 : 8, MOST, lengths[k], k ? 70 : 0,
+                                  i & 1 ? 100 : 5 * k);
+        c.desc.length += k == 1 ? 1000 : 0; /* a bound need not be met */
+        case_is_jagged(&c);
+        check_case(&c);
+        case_free(&c);
+    }
+    jagged_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 3, 0, NULL, 0, 9); /* no sequence */
+    case_is_jagged(&c);
+    check_case(&c);
+    case_free(&c);
+    contexts_free();
+}
+/* By hand: of one key, the activation's bits, times 1/n, times v. */
+static void one_key(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    const int64_t one = 1;
+    for (int i = -20; i <= 20; i++) {
+        jagged_case c = case_make(NEO_ATTENTION_SILU, i & 1, 1, 1, 1, &one, 0, 0);
+        float *x = row_of(c.qkv.t, 0), z = 0.37f * (float)i * x[1], act;
+        x[0] = 0.37f * (float)i;
+        c.desc.scale = 1, c.desc.divisor = 3;
+        CHECK_OK(neo_activation_forward(ctx, NEO_ACT_SILU, neo_tensor_1d(&z, NEO_F32, 1),
+                                        neo_tensor_1d(&act, NEO_F32, 1)));
+        CHECK_OK(forward(ctx, &c));
+        volatile float p = act * (1.0f / 3.0f), y = p * x[2]; /* each is rounded */
+        CHECK(row_of(c.y.t, 0)[0] == y);
+        case_free(&c);
+    }
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- bits ---- */
+/* Equal lengths: the dense call's bits, all rows being of a sequence. */
+static void jagged_is_dense(void) {
+    static const int64_t lengths[] = {1, 64, 100};
+    neo_ctx *ctx = test_ctx(3, NEO_ISA_BEST, 1);
+    for (int i = 0; i < 3 * 4; i++) {
+        const int64_t n = lengths[i / 4], each[] = {n, n, n, n};
+        jagged_case dense = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
+                                      2, 12, 4, each, 0, 0);
+        jagged_case some = dense;
+        case_outputs(&some, &dense);
+        case_is_jagged(&some);
+        CHECK_OK(forward(ctx, &dense));
+        CHECK_OK(backward(ctx, &dense));
+        CHECK_OK(forward(ctx, &some));
+        CHECK_OK(backward(ctx, &some));
+        CHECK(same_outputs(&some, &dense));
+        outputs_free(&some);
+        case_free(&dense);
+    }
+    neo_ctx_destroy(ctx);
+}
+/* Rows [first, first + n) of all boxes as a dense batch of one sequence. */
+static jagged_case case_alone(const jagged_case *c, int64_t first, int64_t n) {
+    jagged_case one = *c;
+    one.desc.offsets = none, one.desc.length = one.rows = n;
+    box *boxes[] = {&one.qkv, &one.dy, &one.y, &one.lse, &one.dqkv};
+    for (int k = 0; k < 5; k++) boxes[k]->t = neo_tensor_rows(boxes[k]->t, first, n);
+    return one;
+}
+static void jagged_is_each_alone(void) {
+    static const int64_t lengths[] = {3, 150, 0, 64, 1, 90};
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    for (int i = 0; i < 4; i++) {
+        jagged_case all = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 3,
+                                    20, 6, lengths, 11, 4);
+        if (i & 1) all.desc.divisor = 150;
+        jagged_case apart = all;
+        case_outputs(&apart, &all);
+        case_is_jagged(&all);
+        CHECK_OK(forward(ctx, &all));
+        CHECK_OK(backward(ctx, &all));
+        for (int b = 0; b < 6; b++) {
+            if (lengths[b] == 0) continue;
+            jagged_case one = case_alone(&apart, all.offsets[b], lengths[b]);
+            CHECK_OK(forward(ctx, &one));
+            CHECK_OK(backward(ctx, &one));
+            for (int64_t r = all.offsets[b]; r < all.offsets[b + 1]; r++) {
+                CHECK_BITS(row_of(apart.y.t, r), row_of(all.y.t, r), 60 * 4);
+                CHECK_BITS(row_of(apart.dqkv.t, r), row_of(all.dqkv.t, r), 180 * 4);
+                if (!(i & 1)) CHECK_BITS(row_of(apart.lse.t, r), row_of(all.lse.t, r), 3 * 4);
+            }
+        }
+        outputs_free(&apart);
+        case_free(&all);
+    }
+    neo_ctx_destroy(ctx);
+}
+/* The last queries of equal lengths by SiLU, as attention_queries of transformer.c has softmax. */
+static void queries_by_silu(void) {
+    enum { T = 130, Q = 70 };
+    const int64_t each = T;
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    jagged_case all = case_make(NEO_ATTENTION_SILU, 1, 2, 8, 1, &each, 0, 0), last = all;
+    case_outputs(&last, &all);
+    CHECK_OK(forward(ctx, &all));
+    last.desc.queries = Q;
+    CHECK_OK(neo_attention_forward(
+        ctx, &last.desc, neo_tensor_rows(third(&all, all.qkv.t, 0), T - Q, Q),
+        third(&all, all.qkv.t, 1), third(&all, all.qkv.t, 2), neo_tensor_rows(last.y.t, 0, Q),
+        none));
+    for (int64_t i = 0; i < Q; i++)
+        CHECK_BITS(row_of(last.y.t, i), row_of(all.y.t, T - Q + i), 16 * 4);
+    outputs_free(&last);
+    case_free(&all);
+    neo_ctx_destroy(ctx);
+}
+/* Infinite scores and values, and products that underflow: all paths spoil the same sums. */
+static void not_finite(void) {
+    static const int64_t lengths[] = {70, 40};
+    jagged_case c = case_make(NEO_ATTENTION_SILU, 1, 1, 5, 2, lengths, 0, 0), first, each;
+    row_of(c.qkv.t, 33)[1] = INFINITY;      /* of q: half of its scores are -infinity */
+    row_of(c.qkv.t, 37)[2 * 5 + 1] = INFINITY; /* of v */
+    row_of(c.dy.t, 45)[2] = INFINITY;
+    for (int d = 0; d < 5; d++) {
+        row_of(c.qkv.t, 71)[d] = 100, row_of(c.qkv.t, 70)[5 + d] = -1; /* silu(-223) is near 0 */
+        row_of(c.qkv.t, 70)[10 + d] = 1e-30f, row_of(c.qkv.t, 71)[10 + d] = -0.0f;
+    }
+    case_is_jagged(&c);
+    contexts_make();
+    for (int i = 0; i < context_count; i++) {
+        each = c;
+        case_outputs(&each, &c);
+        CHECK_OK(forward(contexts[i], &each));
+        CHECK_OK(backward(contexts[i], &each));
+        if (i == 0) first = each;
+        for (int k = 0; k < 2; k++) {
+            const box a = k ? each.dqkv : each.y, b = k ? first.dqkv : first.y;
+            for (int64_t j = 0; j < a.count; j++)
+                if (isnan(a.block[j]) ? !isnan(b.block[j])
+                                      : memcmp(&a.block[j], &b.block[j], 4) != 0) {
+                    FAIL("%s: %g, not %g", neo_isa_name(neo_ctx_isa(contexts[i])),
+                         (double)a.block[j], (double)b.block[j]);
+                    break;
+                }
+        }
+        if (i > 0) outputs_free(&each);
+    }
+    CHECK(isnan(row_of(first.y.t, 40)[1]) || isinf(row_of(first.y.t, 40)[1]));
+    outputs_free(&first);
+    case_free(&c);
+    contexts_free();
+}
+
+/* ---- central differences of sum(dy * y) ---- */
+typedef struct probe {
+    neo_ctx *ctx;
+    const jagged_case *c;
+} probe;
+static neo_status probe_loss(void *user, double *loss) {
+    const probe *p = (const probe *)user;
+    const jagged_case *c = p->c;
+    neo_status status = forward(p->ctx, c);
+    *loss = 0;
+    for (int64_t i = c->offsets[0]; i < c->offsets[c->sequences]; i++)
+        for (int64_t j = 0; j < cols_of(c); j++)
+            *loss += (double)row_of(c->y.t, i)[j] * (double)row_of(c->dy.t, i)[j];
+    return status;
+}
+static void gradients(void) {
+    static const int64_t lengths[] = {4, 0, 1, 3};
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    for (int i = 0; i < 4; i++) {
+        jagged_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 2, 3,
+                                  4, lengths, 0, 0);
+        free(c.qkv.block), free(c.dqkv.block); /* rows next to each other, as gradcheck has them */
+        c.qkv = box_make(c.rows, 18, 0), c.dqkv = box_make(c.rows, 18, 0);
+        case_is_jagged(&c);
+        if (i & 1) c.desc.divisor = 2, c.desc.scale = 1.25f;
+        probe p = {ctx, &c};
+        CHECK_OK(forward(ctx, &c));
+        CHECK_OK(backward(ctx, &c));
+        neo_gradcheck_desc d;
+        memset(&d, 0, sizeof d);
+        d.loss = probe_loss, d.user = &p, d.name = "dq, dk, dv", d.rel_tol = 2e-3, d.abs_tol = 1e-3;
+        d.value = c.qkv.t, d.grad = c.dqkv.t;
+        CHECK_OK(neo_gradcheck(&d, NULL));
+        case_free(&c);
+    }
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- errors ---- */
+static void errors(void) {
+    static const int64_t lengths[] = {4, 2, 3};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    jagged_case c = case_make(NEO_ATTENTION_SOFTMAX, 1, 2, 3, 3, lengths, 0, 1), had;
+    had = c;
+    case_outputs(&had, &c);
+    case_is_jagged(&c);
+    c.offsets[2] = 3;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_FORMAT, "offsets decrease at sequence 1, from 4 to 3");
+    CHECK_ERR(backward(ctx, &c), NEO_ERR_FORMAT, "neo_attention_backward: offsets decrease");
+    c.offsets[2] = 6, c.offsets[3] = 11, c.desc.length = 5;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 2 has rows 6 .. 11, not at most 5 of 10");
+    c.offsets[3] = 9, c.offsets[0] = -1;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 0 has rows -1 .. 4");
+    c.offsets[0] = 0, c.desc.length = 3;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 0 has rows 0 .. 4, not at most 3 of 10");
+    c.desc.length = 4, c.desc.queries = 1;
+    CHECK_ERR(neo_attention_forward(ctx, &c.desc, neo_tensor_rows(third(&c, c.qkv.t, 0), 0, 2),
+                                    third(&c, c.qkv.t, 1), third(&c, c.qkv.t, 2),
+                                    neo_tensor_rows(c.y.t, 0, 2), none),
+              NEO_ERR_UNSUPPORTED, "queries with offsets");
+    c.desc.queries = 0;
+    c.desc.offsets = neo_tensor_1d(c.offsets, NEO_F32, 4);
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_SHAPE, "offsets is not a contiguous i64 tensor [B + 1]");
+    c.desc.offsets = neo_tensor_1d(c.offsets, NEO_I64, 0);
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_SHAPE, "offsets is not a contiguous i64 tensor [B + 1]");
+    case_is_jagged(&c);
+    c.desc.offsets.data = NULL, c.desc.offsets.absent = "it was not read";
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_STATE, "offsets has no data, it was not read");
+    c.desc.offsets = neo_tensor_1d(row_of(c.y.t, 0), NEO_I64, 4);
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "y overlaps offsets");
+    case_is_jagged(&c);
+    c.desc.divisor = 2;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "a divisor of 2, without SiLU");
+    c.desc.kind = (neo_attention_kind)2;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "no kind has number 2");
+    c.desc.kind = NEO_ATTENTION_SILU;
+    static const float bad[] = {-1.0f, INFINITY, NAN};
+    for (int i = 0; i < 3; i++) {
+        c.desc.divisor = bad[i];
+        CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "a divisor of ");
+    }
+    c.desc.divisor = 0;
+    CHECK_ERR(neo_attention_forward(ctx, &c.desc, third(&c, c.qkv.t, 0), third(&c, c.qkv.t, 1),
+                                    third(&c, c.qkv.t, 2), c.y.t, c.lse.t),
+              NEO_ERR_ARG, "SiLU has no lse");
+    CHECK(same_outputs(&c, &had));
+    outputs_free(&had);
+    case_free(&c);
+    neo_ctx_destroy(ctx);
+}
+/* Nothing here asks the allocator for memory. */
+static void memory(void) {
+    static const int64_t lengths[] = {70, 0, 3};
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    jagged_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 8, 3, lengths, 2, 2);
+    case_is_jagged(&c);
+    const int64_t before = neo_ctx_memory(ctx).alloc_count;
+    CHECK_OK(forward(ctx, &c));
+    CHECK_OK(backward(ctx, &c));
+    CHECK_INT(neo_ctx_memory(ctx).alloc_count, before);
+    case_free(&c);
+    neo_ctx_destroy(ctx);
+}
+
+int main(void) {
+    RUN(dense_by_silu);
+    RUN(jagged);
+    RUN(one_key);
+    RUN(jagged_is_dense);
+    RUN(jagged_is_each_alone);
+    RUN(queries_by_silu);
+    RUN(not_finite);
+    RUN(gradients);
+    RUN(errors);
+    RUN(memory);
+    return test_end("core/attention");
+}
