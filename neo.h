@@ -7365,7 +7365,7 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->b = call->b + place->n0 * call->b_col;
         tile->b_col = call->b_col, tile->b_cols = place->cols;
         const int64_t ahead = NEO__GEMM_DOT_TILES * gemm->ctx->gemm->dot_rows;
-        if (call->n * call->k >= NEO__GEMM_VAST_FLOATS &&
+        if (call->n * call->k >= NEO__GEMM_FAR_FLOATS &&
             place->n0 + gemm->width + ahead <= call->n)
             tile->fetch = tile->b + ahead * tile->b_col;
     } else if (call->panels) {
@@ -7391,11 +7391,16 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         const int eights = call->m == 1 && gemm->width == 8 * gemm->ctx->gemm->lanes;
         if (eights && call->n * call->k >= NEO__GEMM_VAST_FLOATS) tile->fetch = tile->b;
         if (!gemm->swapped) return;
-        /* its lines lie far apart: those that the next segment reads, or others further on */
+        /* its lines lie far apart: those that the next segment reads (of whole rows a panel's
+           share, in the order of memory), or others further on */
         const int next = NEO__TREE(gemm) && box->k1 < call->k;
         tile->fetch = tile->b + (next ? tile->k : 24) * tile->b_k;
         tile->fetch_step = tile->b_k, tile->fetch_row = 32 * tile->b_k;
         tile->fetch_count = 32;
+        const int64_t panels = gemm->grid.panels, share = (tile->k + panels - 1) / panels;
+        if (!next || box->p1 - box->p0 < panels) return;
+        tile->fetch = neo__gemm_b_at(call, box->k1 + share * (place->n0 / gemm->width), 0);
+        tile->fetch_step = gemm->width, tile->fetch_row = tile->b_k, tile->fetch_count = panels;
     }
 }
 /* A row of tiles along the panels of a segment. */

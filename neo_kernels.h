@@ -2009,15 +2009,11 @@ NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int6
 
 /* transpose4: out[i] holds element k + i of NEO__W rows. */
 #if NEO__PASS == NEO__PASS_AVX512
-NEO__KERNEL_INLINE __m512 NEO__FN(four_parts)(const float *a, const float *b, const float *c,
-                                              const float *d) {
-    __m512 v = NEO__MM(castps128_ps512)(_mm_loadu_ps(a));
-    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(b), 1);
-    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(c), 2);
-    return NEO__MM(insertf32x4)(v, _mm_loadu_ps(d), 3);
-}
 NEO__KERNEL_INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k) {
-    return NEO__FN(four_parts)(row[0] + k, row[4] + k, row[8] + k, row[12] + k);
+    __m512 v = NEO__MM(castps128_ps512)(_mm_loadu_ps(row[0] + k));
+    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[4] + k), 1);
+    v = NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[8] + k), 2);
+    return NEO__MM(insertf32x4)(v, _mm_loadu_ps(row[12] + k), 3);
 }
 #elif NEO__PASS == NEO__PASS_AVX2
 NEO__KERNEL_INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
@@ -2102,12 +2098,9 @@ NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float 
    transposed on their way into the sums. Sixteen rows at a time, whose lines leave room for others
    in the first-level cache though they are far apart. */
 enum { NEO__FN(DOT_ROWS) = NEO__W < 8 ? 4 * NEO__W : 16 };
-#if NEO__WHOLE_PASS
+#if NEO__WHOLE_PASS && NEO__PASS != NEO__PASS_AVX512 /* which shuffles at half the rate of AVX2 */
 #define NEO__DOTS NEO__FN(dots)
-#if NEO__PASS == NEO__PASS_AVX512
-#define NEO__DOTS_LOAD(i)                                                                          \
-    NEO__FN(four_parts)(*low + (i), *low + (i) + 4 * row, *high + (i), *high + (i) + 4 * row)
-#elif NEO__PASS == NEO__PASS_AVX2
+#if NEO__PASS == NEO__PASS_AVX2
 #define NEO__DOTS_LOAD(i)                                                                          \
     _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(*low + i)), _mm_loadu_ps(*high + i), 1)
 #else
@@ -2129,9 +2122,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high,
     return sum;
 }
 #undef NEO__DOTS_LIST
-#if NEO__PASS == NEO__PASS_AVX512
-#define NEO__DOTS_LIST(X) X(0)
-#elif NEO__PASS == NEO__PASS_AVX2
+#if NEO__PASS == NEO__PASS_AVX2
 #define NEO__DOTS_LIST(X) X(0) X(1)
 #else
 #define NEO__DOTS_LIST(X) X(0) X(1) X(2) X(3)
@@ -2291,8 +2282,162 @@ NEO__KERNEL_INLINE void NEO__FN(interact_rows)(const neo__interact_call *job, fl
             for (int64_t j = 0; j < n; j += NEO__W) NEO__STORE(z + at + j, NEO__LOAD(g + j));
     }
 }
+#if NEO__PASS == NEO__PASS_AVX512 && NEO__TRAINS
+/* ---- of up to 28 rows of T, two tiles: all columns at a time ---- */
+/* Whether a sample is one of those, the second tile half full, in whole vectors. */
+NEO__KERNEL_INLINE int NEO__FN(interact_is_small)(const neo__interact_call *job) {
+    return job->features + 1 >= NEO__ROWS * 3 / 2 && job->features < 2 * NEO__ROWS &&
+           job->dim % NEO__W == 0 && job->dim <= NEO__INTERACT_FLOATS / (2 * NEO__W);
+}
+/* Fetches a line each k, and the next time `step` floats further on. */
+#define NEO__AHEAD(at, step) NEO__FETCH(at), at += step
+/* A row's last vector ends in the rows behind it, which are written later. */
+#define NEO__PAIRS_STORE(r, g, i)                                                                  \
+    if (end - at >= vecs * NEO__W) {                                                               \
+        NEO__STORE(z + at, c##r##_0);                                                              \
+        if (vecs > 1) NEO__STORE(z + at + NEO__W, c##r##_1);                                       \
+    } else if (end > at) {                                                                         \
+        NEO__STOREN(z + at, c##r##_0, NEO__MIN(end - at, (int64_t)NEO__W));                        \
+        if (end - at > NEO__W) NEO__STOREN(z + at + NEO__W, c##r##_1, end - at - NEO__W);          \
+    }                                                                                              \
+    at += count++;
+#define NEO__PAIRS_GROUP(g) const float *a##g = panel + i0 + 3 * g;
+/* Rows [i0, i0 + NEO__ROWS) of the triangle, by the panel of all. */
+NEO__KERNEL_INLINE void NEO__FN(interact_pairs)(const neo__interact_call *job, const float *panel,
+                                                float *z, const float **ahead, int64_t i0,
+                                                const int vecs) {
+    enum { rows = NEO__ROWS, a_row = 1, a_k = 2 * NEO__W };
+    const int64_t end = NEO__FN(triangle)(job, job->features + 1),
+                  step = *ahead != panel ? (job->features + 1) / 2 : 0;
+    int64_t at = NEO__FN(triangle)(job, i0), count = i0 + job->diagonal;
+    const float *b = panel, *fetch = *ahead;
+    const NEO__VF zero = NEO__SET(0.0f);
+    NEO__GROUP_LIST(NEO__PAIRS_GROUP)
+    NEO__ROW_LIST(NEO__TILE_DECLARE)
+    for (int64_t k = job->dim; k > 0; k--) {
+        NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;
+        NEO__AHEAD(fetch, step);
+        NEO__ROW_LIST(NEO__TILE_FMA)
+        NEO__GROUP_LIST(NEO__TILE_STEP)
+        b += a_k, (void)b1;
+    }
+    NEO__ROW_LIST(NEO__PAIRS_STORE)
+    *ahead = fetch;
+}
+NEO__KERNEL void NEO__FN(interact_small)(const neo__interact_call *job, int64_t sample,
+                                         float *panel) {
+    const float *row[2 * NEO__W], *ahead = panel;
+    float *z = job->z + sample * job->z_row;
+    for (int64_t i = 0; i < 2 * NEO__W; i++)
+        row[i] = NEO__FN(interact_row)(job, sample, NEO__MIN(i, job->features));
+    for (int64_t j = 0; j < 2 * NEO__W; j += NEO__W)
+        NEO__FN(transpose)(panel + j, 2 * NEO__W, NEO__W, row + j, job->dim);
+    NEO__FN(copy)(z, row[0], job->dim);
+    if (sample + 1 < job->batch) ahead = row[1] + job->e_row;
+    NEO__FN(interact_pairs)(job, panel, z, &ahead, 0, 1);
+    NEO__FN(interact_pairs)(job, panel, z, &ahead, NEO__ROWS, 2);
+}
+
+/* s[k * NEO__W + r] = S(i0 + k, i0 + r) of NEO__ROWS rows and columns; 0 past the last. */
+NEO__KERNEL_INLINE void NEO__FN(interact_block)(const neo__interact_call *job, const float *dz,
+                                                int64_t i0, float *s) {
+    const int64_t n = job->features + 1 - i0, rows = NEO__MIN(n, (int64_t)NEO__ROWS);
+    const float *row[NEO__W];
+    for (int64_t i = 0; i < NEO__W; i++)
+        row[i] = dz + NEO__FN(triangle)(job, i0 + NEO__MIN(i, n - 1)) + i0;
+    NEO__FN(transpose)(s, NEO__W, NEO__W, row, NEO__MIN(n - 1, (int64_t)NEO__W));
+    for (int64_t k = 0; k < rows; k++, s += NEO__W) {
+        const NEO__VM below = NEO__LANES(k), above = (NEO__VM)(NEO__LANES(rows) & (0xFFFEu << k));
+        const NEO__VI right = NEO__AS_I(NEO__LOADP(s, above));
+        NEO__STORE(s, NEO__AS_F(right | NEO__AS_I(NEO__LOADP(row[k], below))));
+        if (job->diagonal) s[k] = 2.0f * row[k][k];
+    }
+}
+#define NEO__BACK_FMA(r, g, i)                                                                     \
+    {                                                                                              \
+        NEO__VF av = NEO__SET(a[r * a_row]);                                                       \
+        c##r##_0 = NEO__FMA(av, b0, c##r##_0);                                                     \
+        if (vecs > 1) c##r##_1 = NEO__FMA(av, b1, c##r##_1);                                       \
+    }
+#define NEO__BACK_STEP                                                                             \
+    {                                                                                              \
+        NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;                     \
+        NEO__AHEAD(fetch, step);                                                                   \
+        NEO__AHEAD(fetch_de, step);                                                                \
+        NEO__ROW_LIST(NEO__BACK_FMA)                                                               \
+        b = k > 0 ? b + job->dim : e, (void)b1;                                                    \
+    }
+#define NEO__BACK_STORE(r, g, i)                                                                   \
+    if (i0 + r < n) {                                                                              \
+        NEO__STORE(to, c##r##_0);                                                                  \
+        if (vecs > 1) NEO__STORE(to + NEO__W, c##r##_1);                                           \
+        to = i0 + r > 0 ? to + job->dim : de;                                                      \
+    }
+/* Columns from j on of rows [i0, i0 + NEO__ROWS) of dT. Their factors: the block of the same rows;
+   of those before left[r * NEO__W + k], of those after dz itself. ahead: of the next sample, so
+   many floats on. */
+NEO__KERNEL_INLINE void NEO__FN(interact_back)(const neo__interact_call *job, int64_t sample,
+                                               int64_t j, const float *block, const float *left,
+                                               int64_t *ahead, const int64_t i0, const int vecs) {
+    const int64_t n = job->features + 1, next = sample + (sample + 1 < job->batch);
+    const int64_t steps = (job->dim + 2 * NEO__W - 1) / (2 * NEO__W) * 2 * n;
+    const int64_t step = next > sample ? (job->features * job->dim + steps - 1) / steps : 0;
+    const float *dz = job->dz + sample * job->dz_row, *b = job->x + sample * job->x_row + j,
+                *e = job->e + sample * job->e_row + j, *fetch = job->e + next * job->e_row + *ahead,
+                *fetch_de = job->de + next * job->de_row + *ahead;
+    float *de = job->de + sample * job->de_row + j,
+          *to = i0 > 0 ? de + (i0 - 1) * job->dim : job->dx + sample * job->dx_row + j;
+    const NEO__VF zero = NEO__SET(0.0f);
+    int64_t k = 0, a_row = NEO__W;
+    NEO__ROW_LIST(NEO__TILE_DECLARE)
+    if (i0 == 0) {
+        c0_0 = NEO__LOAD(dz + j);
+        if (vecs > 1) c0_1 = NEO__LOAD(dz + j + NEO__W);
+    }
+    const float *a = left;
+    for (; k < i0; k++, a++) NEO__BACK_STEP
+    a = block, a_row = 1;
+    for (; k < NEO__MIN(n, i0 + NEO__ROWS); k++, a += NEO__W) NEO__BACK_STEP
+    a = dz + NEO__FN(triangle)(job, k);
+    for (; k < n; a += k + job->diagonal, k++) NEO__BACK_STEP
+    NEO__ROW_LIST(NEO__BACK_STORE)
+    *ahead += n * step;
+}
+NEO__KERNEL void NEO__FN(interact_back_small)(const neo__interact_call *job, int64_t sample,
+                                              float *scratch) {
+    enum { BLOCK = NEO__W * NEO__W };
+    const float *dz = job->dz + sample * job->dz_row;
+    float *left = scratch + 2 * BLOCK;
+    int64_t ahead = 0;
+    for (int64_t i0 = 0, block = 0; block < 2; block++, i0 += NEO__ROWS)
+        NEO__FN(interact_block)(job, dz, i0, scratch + block * BLOCK);
+    for (int64_t r = 0; r < NEO__ROWS; r++) {
+        const int64_t i = NEO__MIN(NEO__ROWS + r, job->features);
+        NEO__STORE(left + r * NEO__W,
+                   NEO__LOADN(dz + NEO__FN(triangle)(job, i), (int64_t)NEO__ROWS));
+    }
+    for (int64_t i = 0; sample + 1 < job->batch && i < NEO__FN(triangle)(job, job->features + 1);
+         i += NEO__W)
+        NEO__FETCH(dz + job->dz_row + i);
+    for (int64_t j = 0; j < job->dim; j += 2 * NEO__W) {
+        if (job->dim - j > NEO__W) {
+            NEO__FN(interact_back)(job, sample, j, scratch, left, &ahead, 0, 2);
+            NEO__FN(interact_back)(job, sample, j, scratch + BLOCK, left, &ahead, NEO__ROWS, 2);
+        } else {
+            NEO__FN(interact_back)(job, sample, j, scratch, left, &ahead, 0, 1);
+            NEO__FN(interact_back)(job, sample, j, scratch + BLOCK, left, &ahead, NEO__ROWS, 1);
+        }
+    }
+}
+#endif
 NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_t sample,
                                            float *panel) {
+#if NEO__PASS == NEO__PASS_AVX512 && NEO__TRAINS
+    if (NEO__FN(interact_is_small)(job)) {
+        NEO__FN(interact_small)(job, sample, panel);
+        return;
+    }
+#endif
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
@@ -2389,6 +2534,12 @@ NEO__KERNEL_INLINE void NEO__FN(interact_columns)(const neo__interact_call *job,
 }
 NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64_t sample,
                                             float *scratch) {
+#if NEO__PASS == NEO__PASS_AVX512
+    if (NEO__FN(interact_is_small)(job) && job->dx && job->de) {
+        NEO__FN(interact_back_small)(job, sample, scratch);
+        return;
+    }
+#endif
     const int64_t n = job->features + 1, end = job->de ? n : 1;
     const int64_t most = NEO__INTERACT_FLOATS / n / (2 * NEO__W) * (2 * NEO__W);
     const int64_t band = NEO__MIN((n + NEO__W) / NEO__W * NEO__W,

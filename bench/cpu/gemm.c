@@ -10,16 +10,14 @@
    of one core in these rounds times threads; of f32 products the roofline, where the bytes of all
    three matrices, at the rate at which so many are read again and again, take longer.
    gemm.<trans>.<m>x<n>x<k>.t<threads>; linear.dw: the weight gradient in V leaves; bf16.<trans>...:
-   of bf16 operands, sums in f32; ...bare: where the roofline is out of reach,
-   a loop that makes the same sums and does nothing else is the peer. With one thread time is the
-   processor's. */
+   of bf16 operands, sums in f32; ...bare: the peer is the bare loop of bare.h, which tells how much
+   of the roofline is within reach. With one thread time is the processor's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "bench/bench.h"
+#include "bench/bare.h"
 #include <dlfcn.h>
 
-enum { FAR_FLOATS = 1 << 21 }; /* operands of 8 MiB come from memory */
 enum { ROUNDS = 15, QUICK_ROUNDS = 5, ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 
 typedef void (*sgemm_fn)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
@@ -54,6 +52,7 @@ typedef struct subject {
     void *arg;
     double flops, bytes;   /* bytes: of a roofline; 0: there is none */
     const char *peer_name; /* NULL: openblas */
+    double peer_scale;     /* its time counts so often; 0: once */
     double (*peak)(void);  /* NULL: of f32 */
 } subject;
 
@@ -82,7 +81,7 @@ static double measure(const char *name, const subject *s, int threads, double *t
         a += time_of(s->run, s->arg, repeats, threads);
         peak = fmax(peak, peak_once());
         ours[r] = s->flops * 2 / a;
-        ratio[r] = b / a;
+        ratio[r] = b / a * (s->peer_scale > 0 ? s->peer_scale : 1);
     }
     const double value = bench_median(ours, rounds), beside = bench_median(ratio, rounds);
     double most = peak * threads;
@@ -103,6 +102,7 @@ typedef struct product {
     neo_ctx *ctx;
     int m, n, k, trans_a, trans_b;
     neo_tensor a, b, c, bias, w; /* w: of dw, of which the shape alone counts */
+    bare_product bare;
 } product;
 
 static void run_gemm(void *arg) {
@@ -123,116 +123,10 @@ static void run_forward(void *arg) {
     product *p = (product *)arg;
     BENCH_OK(neo_linear_forward(p->ctx, p->a, p->b, p->bias, NEO_ACT_RELU, p->c));
 }
-/* One output: nothing but the sums. Each is a chain in order of k, so lanes go over rows, which are
-   turned in registers: on an AMD EPYC that takes 57 to 59 GB/s even of rows in the first-level
-   cache, by vectors of 8 lanes or 16, of four k or eight, one chain or two, and is half of what the
-   second level gives. Sixteen rows at a time: of more that are 2 KiB apart lines share places in
-   the first level. Where the rows come from memory those of the next 16 are fetched. */
-#if defined(__x86_64__)
-#define BARE_UNROLL _Pragma("GCC unroll 4")
-#define BARE_FETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
-#define BARE_ROW(i) _mm_loadu_ps(x + (i)*ld)
-#define BARE_ROWS(i)                                                                               \
-    _mm512_insertf32x4(_mm512_insertf32x4(_mm512_insertf32x4(                                      \
-        _mm512_castps128_ps512(BARE_ROW(i)), BARE_ROW(i + 4), 1), BARE_ROW(i + 8), 2),             \
-                       BARE_ROW(i + 12), 3)
-#define BARE_SUM(half, x, y)                                                                       \
-    sum = _mm512_fmadd_ps(_mm512_set1_ps(*w++), (__m512)_mm512_unpack##half##_pd(x, y), sum)
-__attribute__((target("avx512f"))) static void run_bare_dots(void *arg) {
-    const product *p = (const product *)arg;
-    const int64_t ld = p->k;
-    for (int i = 0; i < p->m; i += 16) {
-        const float *x = (const float *)p->a.data + i * ld, *w = (const float *)p->b.data;
-        const float *next = i + 32 <= p->m && p->m * ld >= FAR_FLOATS ? x + 16 * ld : NULL;
-        __m512 sum = _mm512_setzero_ps();
-        for (int k = 0; k < p->k; k += 4, x += 4) {
-            const float *line = next + k / 16 * 16 + k % 16 / 4 * ld;
-            if (next) BARE_UNROLL for (int r = 0; r < 4; r++) BARE_FETCH(line + 4 * r * ld);
-            const __m512 r0 = BARE_ROWS(0), r1 = BARE_ROWS(1), r2 = BARE_ROWS(2), r3 = BARE_ROWS(3);
-            const __m512d a = (__m512d)_mm512_unpacklo_ps(r0, r1),
-                          b = (__m512d)_mm512_unpacklo_ps(r2, r3),
-                          c = (__m512d)_mm512_unpackhi_ps(r0, r1),
-                          d = (__m512d)_mm512_unpackhi_ps(r2, r3);
-            BARE_SUM(lo, a, b), BARE_SUM(hi, a, b), BARE_SUM(lo, c, d), BARE_SUM(hi, c, d);
-        }
-        _mm512_storeu_ps((float *)p->c.data + i, sum);
-    }
+static void run_bare(void *arg) {
+    product *p = (product *)arg;
+    bare_run(p->ctx, &p->bare);
 }
-/* Gradients of few inputs: nothing but the sums, 14 rows at a time, the next fetched. Of 13 columns
-   in 16 lanes 81 % of the peak are left. */
-#define BARE_ROWS_14 _Pragma("GCC unroll 14") for (int r = 0; r < NARROW_ROWS; r++)
-enum { NARROW_ROWS = 14, NARROW_DEPTH = 512, NARROW_COLS = 16 };
-__attribute__((target("avx512f"))) static void run_bare_narrow(void *arg) {
-    static float panel[NARROW_DEPTH * NARROW_COLS];
-    const product *p = (const product *)arg;
-    const __mmask16 cols = (__mmask16)((1 << p->n) - 1);
-    for (int k = 0; k < NARROW_DEPTH; k++)
-        memcpy(panel + k * NARROW_COLS, (const float *)p->b.data + k * p->n, (size_t)p->n * 4);
-    for (int i = 0; i < p->m; i += NARROW_ROWS) {
-        const int64_t first = i + NARROW_ROWS <= p->m ? i : p->m - NARROW_ROWS;
-        const float *a = (const float *)p->a.data + first * NARROW_DEPTH;
-        const float *next = i + 2 * NARROW_ROWS <= p->m ? a + NARROW_ROWS * NARROW_DEPTH : a;
-        float *c = (float *)p->c.data + first * p->n;
-        __m512 sum[NARROW_ROWS];
-        BARE_ROWS_14 sum[r] = _mm512_setzero_ps();
-        for (int k = 0; k < NARROW_DEPTH; k++) {
-            const __m512 b = _mm512_loadu_ps(panel + k * NARROW_COLS);
-            BARE_FETCH(next + k * NARROW_ROWS);
-            BARE_ROWS_14 sum[r] =
-                _mm512_fmadd_ps(_mm512_set1_ps(a[r * NARROW_DEPTH + k]), b, sum[r]);
-        }
-        BARE_ROWS_14 _mm512_mask_storeu_ps(c + r * p->n, cols, sum[r]);
-    }
-}
-/* One k: nothing but the writing. */
-__attribute__((target("avx2,fma"))) static void run_bare_outer(void *arg) {
-    const product *p = (product *)arg;
-    const float *b = (const float *)p->b.data;
-    for (int i = 0; i < p->m; i++) {
-        float *c = (float *)p->c.data + (int64_t)i * p->n;
-        const __m256 a = _mm256_set1_ps(((const float *)p->a.data)[i]);
-        for (int j = 0; j < p->n; j += 32)
-            BARE_UNROLL for (int g = 0; g < 32; g += 8) _mm256_storeu_ps(
-                c + j + g, _mm256_fmadd_ps(a, _mm256_loadu_ps(b + j + g), _mm256_setzero_ps()));
-    }
-}
-/* One output's weights: nothing but the reading, row by row; those to come from memory fetched. */
-__attribute__((target("avx2,fma"))) static void run_bare_sums(void *arg) {
-    const product *p = (product *)arg;
-    const float *a = (const float *)p->a.data, *b = (const float *)p->b.data;
-    float *c = (float *)p->c.data;
-    memset(c, 0, (size_t)p->n * sizeof *c);
-    for (int k = 0; k < p->k; k += 4, b += 4 * (int64_t)p->n) {
-        const __m256 v[4] = {_mm256_set1_ps(a[k]), _mm256_set1_ps(a[k + 1]),
-                             _mm256_set1_ps(a[k + 2]), _mm256_set1_ps(a[k + 3])};
-        const int far = k + 12 <= p->k && p->k * (int64_t)p->n >= FAR_FLOATS;
-        const float *next = b + 8 * (int64_t)p->n;
-        for (int j = 0; j < p->n; j += 8) {
-            __m256 sum = _mm256_loadu_ps(c + j);
-            if (far && j % 16 == 0)
-                BARE_UNROLL for (int i = 0; i < 4; i++) BARE_FETCH(next + i * (int64_t)p->n + j);
-            BARE_UNROLL for (int i = 0; i < 4; i++) sum =
-                _mm256_fmadd_ps(v[i], _mm256_loadu_ps(b + i * (int64_t)p->n + j), sum);
-            _mm256_storeu_ps(c + j, sum);
-        }
-    }
-}
-static void (*bare_of(const product *p))(void *) {
-    if (!neo_isa_available(NEO_ISA_AVX2)) return NULL;
-    if (p->trans_a) return p->m == 1 && p->n % 8 == 0 && p->k % 4 == 0 ? run_bare_sums : NULL;
-    if (p->n == 1 && p->m % 16 == 0 && p->k % 16 == 0)
-        return neo_isa_available(NEO_ISA_AVX512) ? run_bare_dots : NULL;
-    if (p->k == NARROW_DEPTH && !p->trans_b && p->n > 8 && p->n < NARROW_COLS &&
-        p->m >= NARROW_ROWS && neo_isa_available(NEO_ISA_AVX512))
-        return run_bare_narrow;
-    return p->k == 1 && p->n % 32 == 0 ? run_bare_outer : NULL;
-}
-#else
-static void (*bare_of(const product *p))(void *) {
-    (void)p;
-    return NULL;
-}
-#endif
 /* dw = dz^T x: a is dz, b is x. */
 static void run_dw(void *arg) {
     product *p = (product *)arg;
@@ -263,6 +157,39 @@ static void verify(const product *p, int chain, const char *name) {
             return;
         }
     }
+}
+
+/* The same product's bare loop as the peer. */
+static void bench_bare(char *name, subject *s, product *p, int threads) {
+    const int64_t m = p->m, n = p->n, k = p->k;
+    float *packed = (float *)bench_alloc((size_t)(threads * BARE_PANELS * 4));
+    float *c = (float *)bench_alloc((size_t)((m + 14) * (n + 32) * 4));
+    const neo_tensor own = p->c;
+    double times;
+    p->bare = (bare_product){.m = m,
+                             .n = n,
+                             .k = k,
+                             .k_major = p->trans_a && !p->trans_b,
+                             .a = (float *)p->a.data,
+                             .b = (float *)p->b.data,
+                             .c = c,
+                             .packed = packed,
+                             .threads = threads};
+    bare_turn(&p->bare);
+    s->peer = bare_of(&p->bare) ? run_bare : NULL, s->peer_name = "bare_loop";
+    s->peer_scale = bare_scale(&p->bare);
+    if (s->peer && bare_is_exact(&p->bare)) {
+        run_bare(p);
+        p->c.data = c;
+        verify(p, 1, "the bare loop");
+        p->c = own;
+    }
+    strcat(name, ".bare");
+    if (s->peer) {
+        const double share = measure(name, s, threads, &times);
+        printf("# %s: the bare loop is at %.1f %% of the roofline\n", name, share / times);
+    }
+    free(packed), free(c);
 }
 
 typedef enum kind { GEMM, FORWARD, DW } kind;
@@ -301,16 +228,7 @@ static void bench_product(kind what, int m, int n, int k, int trans_a, int trans
     else s.run(&p);
     verify(&p, shards == 1, name);
     measure(name, &s, threads, NULL);
-    void (*bare)(void *) = threads == 1 ? bare_of(&p) : NULL;
-    if (bare) {
-        double times;
-        bare(&p);
-        verify(&p, 1, "the bare loop");
-        s.peer = bare, s.peer_name = "bare_loop";
-        strcat(name, ".bare");
-        const double share = measure(name, &s, threads, &times);
-        printf("# %s: the bare loop is at %.1f %% of the roofline\n", name, share / times);
-    }
+    bench_bare(name, &s, &p, threads);
     free(a), free(b), free(c), free(bias), free(w);
     neo_ctx_destroy(p.ctx);
 }

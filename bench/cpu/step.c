@@ -15,6 +15,10 @@
      step.<layers>.b<B>          samples per second, without leaves (repro_shards = 1)
      step.<layers>.b<B>.<part>   ms of a part; the peer is what bounds most of it, the ratio its
                                  share
+     step.<layers>.b<B>.<part>.bare, step.<layers>.b<B>.bare
+                                 ms of the bare loops (bare.h) of the products of a part, on memory
+                                 of their own, and the step were each part as fast as these or the
+                                 probe; their share of the roofline; ratio: neo's of theirs
      step.<layers>.b<B>.two_threads
                                  how many times as fast two threads are, were they never held up: in
                                  CPU time, one thread over the longer of two lists of tasks, each
@@ -30,6 +34,7 @@
                                  median over rounds */
 #include "bench/model.h"
 
+#include "bench/bare.h"
 #include "bench/probe.h"
 
 enum { MAX_ROUNDS = 400, PARTS = MODEL_CALLS, BARE_BYTES = 1 << 18 };
@@ -153,6 +158,81 @@ static void bound_parts(const layers *l, const model *m, const double *probed, b
     part[9].bytes *= 5 / 3.0; /* values and state are also written */
 }
 
+/* ---- bare loops ---- */
+enum { PRODUCTS = 20, BLOCKS = 100 };
+typedef struct bare_step {
+    bare_product product[PARTS][PRODUCTS];
+    int count[PARTS], blocks;
+    neo_tensor block[BLOCKS]; /* like the model's */
+    float *packed;
+} bare_step;
+static float *bare_block(neo_ctx *ctx, bare_step *s, int64_t rows, int64_t cols) {
+    const int64_t shape[2] = {rows + 14, cols + 32};
+    neo_tensor *t = &s->block[s->blocks++];
+    BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, shape, t));
+    BENCH_OK(neo_tensor_zero(ctx, *t));
+    return (float *)t->data;
+}
+static void bare_add(bare_step *s, int part, bare_product p) {
+    p.packed = s->packed;
+    bare_turn(&p);
+    if (bare_of(&p)) s->product[part][s->count[part]++] = p;
+}
+/* Layers from x, whose gradient is dx or NULL; the outputs of the last and their gradients. */
+static void bare_layers(neo_ctx *ctx, bare_step *s, int forward, int backward,
+                        const int64_t *widths, int count, int64_t n, float *x, float *dx, float **y,
+                        float **dy) {
+    for (int l = 0; l + 1 < count; l++, x = *y, dx = *dy) {
+        const int64_t in = widths[l], out = widths[l + 1];
+        float *w = bare_block(ctx, s, out, in), *dw = bare_block(ctx, s, out, in);
+        *y = bare_block(ctx, s, n, out), *dy = bare_block(ctx, s, n, out);
+        bare_add(s, forward, (bare_product){.m = n, .n = out, .k = in, .a = x, .b = w, .c = *y});
+        bare_add(
+            s, backward,
+            (bare_product){.m = out, .n = in, .k = n, .k_major = 1, .a = *dy, .b = x, .c = dw});
+        if (dx)
+            bare_add(s, backward,
+                     (bare_product){.m = n, .n = in, .k = out, .a = *dy, .b = w, .c = dx});
+    }
+}
+static bare_step bare_make(const layers *l, const model *m) {
+    const int64_t n = m->batch, dim = l->bottom[l->bottom_count - 1];
+    neo_ctx *ctx = m->ctx;
+    int64_t top[NEO_MAX_LAYERS + 1] = {m->width};
+    bare_step s;
+    memset(&s, 0, sizeof s);
+    memcpy(top + 1, l->top, (size_t)l->top_count * sizeof *top);
+    s.packed = bare_block(ctx, &s, neo_ctx_threads(ctx), BARE_PANELS);
+    float *x = bare_block(ctx, &s, n, DENSE), *e = bare_block(ctx, &s, n + 2, (TABLES + 1) * dim),
+          *y, *dy, *de = bare_block(ctx, &s, n + 2, (TABLES + 1) * dim),
+          *z = bare_block(ctx, &s, n + 2, m->width), *dz = bare_block(ctx, &s, n + 2, m->width);
+    bare_layers(ctx, &s, 0, 8, l->bottom, l->bottom_count, n, x, NULL, &y, &dy);
+    if (!m->cross) {
+        bare_add(&s, 2, (bare_product){.interacts = 1, .m = n, .n = dim, .a = e, .c = z});
+        bare_add(&s, 6, (bare_product){.interacts = 2, .m = n, .n = dim, .a = e, .b = dz, .c = de});
+    }
+    for (int k = 0; m->cross && k < l->cross_layers; k++) {
+        const int64_t widths[] = {m->width, l->cross_rank, m->width};
+        bare_layers(ctx, &s, 2, 6, widths, 3, n, k ? y : z, k ? dy : dz, &y, &dy);
+    }
+    bare_layers(ctx, &s, 3, 5, top, l->top_count + 1, n, m->cross ? y : z, m->cross ? dy : dz, &y,
+                &dy);
+    return s;
+}
+static void bare_free(neo_ctx *ctx, bare_step *s) {
+    for (int i = 0; i < s->blocks; i++) neo_tensor_free(ctx, &s->block[i]);
+}
+/* Seconds of a part's loops. */
+static double bare_part(neo_ctx *ctx, bare_step *s, int part) {
+    double sum = 0;
+    for (int i = 0; i < s->count[part]; i++) {
+        const double start = bench_seconds(ctx);
+        bare_run(ctx, &s->product[part][i]);
+        sum += (bench_seconds(ctx) - start) * bare_scale(&s->product[part][i]);
+    }
+    return sum;
+}
+
 /* ---- measuring ---- */
 static probe make_probe(const model *m, const data *d) {
     probe_table tables[TABLES];
@@ -185,11 +265,12 @@ static const char *const part_names[PARTS + 1] = {
 
 /* Medians of seconds over rounds, part by part and of the whole. */
 static double t1[PARTS + 1][MAX_ROUNDS], ratio[PARTS + 1][MAX_ROUNDS], peaks[MAX_ROUNDS],
-    rows[2][MAX_ROUNDS], twice[MAX_ROUNDS], rest[3][MAX_ROUNDS];
-static void report(const layers *l, const model *m, int rounds) {
+    rows[2][MAX_ROUNDS], twice[MAX_ROUNDS], rest[3][MAX_ROUNDS], bare[PARTS][MAX_ROUNDS];
+static void report(const layers *l, const model *m, const bare_step *s, int rounds) {
     const double probed[2] = {bench_median(rows[0], rounds), bench_median(rows[1], rounds)};
     const long long batch = m->batch;
     bound part[PARTS], all = {0, 0, 0};
+    double least = 0;
     char name[96];
     peak = bench_median(peaks, rounds) * 1e9 / 2 * neo_ctx_threads(m->ctx);
     for (int k = 0; k < 2; k++) bound_parts(l, m, probed, part); /* rates: the best of several */
@@ -199,7 +280,10 @@ static void report(const layers *l, const model *m, int rounds) {
         const char *by = b.rows > b.fma + b.bytes ? "random_rows"
                          : b.fma > b.bytes        ? "multiply_adds"
                                                   : "bytes";
+        const int loops = k < PARTS && s->count[k] > 0;
+        const double loop = loops ? bench_median(bare[k], rounds) : k < PARTS ? most : least;
         all.fma += b.fma, all.bytes += b.bytes, all.rows += b.rows;
+        least += loop;
         bench_spread(t1[k], rounds);
         snprintf(name, sizeof name, "step.%s.b%lld%s%s", l->name, batch, k < PARTS ? "." : "",
                  k < PARTS ? part_names[k] : "");
@@ -207,6 +291,9 @@ static void report(const layers *l, const model *m, int rounds) {
         else
             bench_report(name, (double)batch / t, "samples/s", 100 * most / t, "roofline",
                          most / t);
+        if (k < PARTS && !loops) continue;
+        strcat(name, ".bare");
+        bench_report(name, 1e3 * loop, "ms", 100 * most / loop, "bare_loops", loop / t);
     }
     if (neo_ctx_threads(m->ctx) == 1) {
         const double times = bench_median(twice, rounds);
@@ -235,6 +322,7 @@ static void bench_batch(const layers *l, int64_t batch) {
           two = make(bench_lists_ctx(2, 1), l, batch, of_tables);
     data d = make_data(one.ctx, batch, of_tables);
     probe p = make_probe(&one, &d);
+    bare_step loops = bare_make(l, &one);
     for (int backward = 0; backward < 2; backward++)
         probe_choose(&p, backward, backward ? one.de.data : one.e.data);
     double none[PARTS] = {0}, each = 0;
@@ -259,12 +347,14 @@ static void bench_batch(const layers *l, int64_t batch) {
             t1[k][i] = (k < PARTS ? a[k] : all) / 2;
             ratio[k][i] = (k < PARTS ? b[k] : all8) / 2 / t1[k][i];
         }
+        for (int k = 0; k < PARTS; k++) bare[k][i] = bare_part(one.ctx, &loops, k);
         for (int k = 0; k < 2; k++)
             rows[k][i] = probe_time(&p, k, n, (float *)(k ? one.de.data : one.e.data), p.how[k]);
         peaks[i] =
             i % 16 ? peaks[i - 1] : bench_fma_peak(); /* the clock of a shared machine moves */
     }
-    report(l, &one, rounds);
+    report(l, &one, &loops, rounds);
+    bare_free(one.ctx, &loops);
     probe_free(&p);
     free_data(one.ctx, &d);
     free_model(&two);

@@ -27,6 +27,7 @@ PROTOTYPES = {
         "gemm": (I, (P, I, I, I, L, L, L, P, P, P, I)),
         "blas": (I, (P, I, I, L, L, L, P, P, P, I)),
         "linear": (I, (P, I, L, L, L, P, P, P, P, I)),
+        "bare": (I, (P, I, L, L, L, P, P, P, P, P, I)),
         "linear_back": (I, (P, I, L, L, L, P, P, P, P, P, I)),
         "bags": (P, (P, I, L, L, I, I, I, L, L, P)), "bags_free": (None, (P,)),
         "bags_forward": (I, (P, I, L, P, P, P)), "bags_backward": (I, (P, I, L, P, P, P, F)),

@@ -1,7 +1,10 @@
 """The layers of the two DLRMs: forward, dX and dW; neo against what torch.nn.functional.linear and
-its backward call (addmm and mm, into memory that is there already), and against OpenBLAS (without
-the bias). Then of bf16, against PyTorch alone, whose bias and dW are bf16 where neo's are f32; they
-are judged where the processor has AMX."""
+its backward call (addmm and mm, into memory that is there already), against OpenBLAS (without the
+bias), and beside the bare loop of the same product (../bare.h). Then of bf16, against PyTorch
+alone, whose bias and dW are bf16 where neo's are f32; they are judged where the processor has
+AMX."""
+
+import ctypes
 
 from common import Neo, Report, Turns, begin, median, openblas, same, torch_with
 
@@ -16,6 +19,7 @@ MODELS = {  # (in, out) of the layers
 }
 WIDTHS = [widths for model in MODELS.values() for widths in model]
 SHAPES = sorted({pair for widths in WIDTHS for pair in zip(widths, widths[1:])})
+KINDS = ("forward", "dX", "dW")
 BATCHES = (128, 2048) if args.quick else (128, 2048, 16384)
 
 
@@ -32,6 +36,7 @@ def measure(batch, n_in, n_out, bf16=0):
     bias2 = (torch.rand(n_out) - 0.5).to(dtype)
     bias = bias2.float()
     y, dx, dw = torch.zeros_like(dz), torch.zeros_like(x), torch.zeros(n_out, n_in)
+    spare = torch.zeros(max((rows + 14) * (cols + 32) for rows, cols in sizes))
     y2, dx2, dw2 = torch.zeros_like(y), torch.zeros_like(dx), torch.zeros_like(w)
     xp, wp, zp = x.data_ptr(), w.data_ptr(), dz.data_ptr()
     shape = (ctx, bf16, batch, n_in, n_out)
@@ -55,10 +60,19 @@ def measure(batch, n_in, n_out, bf16=0):
         what = "%s %d x %d x %d" % (kind, batch, n_in, n_out)
         same(what, a.float(), b.float(), 1e-2 if bf16 else 2e-5)
         subjects = {"neo": ours, "torch": theirs}
+        scale = ctypes.c_double(0)
+        bare = (xp, wp, zp, spare.data_ptr())
+        if not bf16:
+            neo.bare(ctx, KINDS.index(kind), *sizes[0], n_out, *bare, ctypes.byref(scale), 0)
+        if scale.value > 0:
+            subjects["bare"] = lambda i: neo.bare(ctx, KINDS.index(kind), *sizes[0], n_out, *bare,
+                                                  None, inner)
         if sgemm and not bf16:
             subjects["openblas"] = lambda i: neo.blas(sgemm, *product, b.data_ptr(), inner)
         turns = Turns(args, subjects, turns=9 if bf16 or batch > 2048 else 15,
-                      milliseconds=2 if bf16 else 3, inner={"neo": inner, "openblas": inner})
+                      milliseconds=2 if bf16 else 3,
+                      inner={"neo": inner, "openblas": inner,
+                             "bare": inner / scale.value if scale.value > 0 else 1})
         peaks = [peak()]
         turns.run(between=lambda: peaks.append(peak()))
         what = "%s M=%d %d->%d" % (kind, batch, n_in, n_out)
@@ -70,6 +84,8 @@ def measure(batch, n_in, n_out, bf16=0):
                                            unit="GFLOP/s", label="F.linear", ceiling=ceiling)
             continue
         report = Report(args, "mlp")
+        if scale.value > 0:
+            report.turns(what, turns, "bare", None, work=flops, unit="GFLOP/s", label="bare loop")
         if sgemm:
             report.turns(what, turns, "openblas", None, work=flops, unit="GFLOP/s")
         report.turns(what, turns, "torch", 0.8 if n_out == 1 else 1.0, work=flops,

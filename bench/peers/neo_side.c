@@ -11,6 +11,8 @@
    f32 unless said, ids and offsets i64, matrices row-major without gaps. Objects belong to one
    thread at a time. */
 #include "../model.h"
+
+#include "../bare.h"
 #include "../probe.h"
 
 #define SIDE __attribute__((visibility("default")))
@@ -91,6 +93,22 @@ SIDE int neo_side_linear_back(void *ctx, int bf16, int64_t b, int64_t in, int64_
                                       neo_tensor_2d(w, t, out, in), neo_tensor_2d(dz, t, b, out),
                                       dx ? neo_tensor_2d(dx, t, b, in) : none,
                                       dw ? neo_tensor_2d(dw, NEO_F32, out, in) : none, none));
+    return 0;
+}
+
+/* The bare loop of a layer's product (bare.h), y, dx or dw by kind 0, 1, 2; c has 14 rows and 32
+   columns more. scale: NULL, or what its time is multiplied by, 0 where there is none. */
+SIDE int neo_side_bare(void *ctx, int kind, int64_t b, int64_t in, int64_t out, float *x, float *w,
+                       float *dz, float *c, double *scale, int repeats) {
+    static float *packed;
+    const int threads = neo_ctx_threads((neo_ctx *)ctx);
+    if (!packed) packed = (float *)bench_alloc((size_t)(threads * BARE_PANELS * 4));
+    bare_product p = {.m = b, .n = out, .k = in, .a = x, .b = w, .c = c, .packed = packed};
+    if (kind == 1) p.n = in, p.k = out, p.a = dz;
+    if (kind == 2) p.m = out, p.n = in, p.k = b, p.k_major = 1, p.a = dz, p.b = x;
+    bare_turn(&p);
+    if (scale) *scale = bare_of(&p) ? bare_scale(&p) : 0;
+    for (int i = 0; i < repeats; i++) bare_run((neo_ctx *)ctx, &p);
     return 0;
 }
 

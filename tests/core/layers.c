@@ -760,10 +760,10 @@ static void check_interact(int64_t batch, int64_t dim, int64_t features, int dia
 }
 static void interact_bits(void) {
     static const int64_t dims[] = {1, 3, 8, 16, 17, 33, 64},
-                         features[] = {0, 1, 2, 5, 13, 14, 26, 31, 45};
+                         features[] = {0, 1, 2, 5, 13, 14, 20, 26, 27, 31, 45};
     contexts_make(1);
     for (int d = 0; d < 7; d++)
-        for (int f = 0; f < 9; f++)
+        for (int f = 0; f < 11; f++)
             for (int diagonal = 0; diagonal < 2; diagonal++)
                 check_interact(d + f == 3 ? 0 : 1 + (d + f) % 4, dims[d], features[f], diagonal,
                                (d + f) % 3);
