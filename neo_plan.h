@@ -7236,7 +7236,8 @@ enum {
     NEO__CALIBRATE_TABLES = 16,
     NEO__CALIBRATE_EDGE = 512,
     NEO__CALIBRATE_FLOATS = 16 << 20, /* of each of the two buffers */
-    NEO__CALIBRATE_NEAR = 2 << 20, NEO__CALIBRATE_FAR = 16 << 20 /* bytes, copied, of layers */
+    NEO__CALIBRATE_NEAR = 2 << 20, NEO__CALIBRATE_FAR = 16 << 20, /* bytes, copied, of layers */
+    NEO__CALIBRATE_MS = 16 /* in which others on the machine take most of a larger cache */
 };
 typedef struct neo__calibrate_job {
     float *memory; /* two buffers */
@@ -7296,52 +7297,47 @@ static void neo__calibrate_wait(double ms) {
     const int64_t until = neo_time_ns() + (int64_t)(ms * 1e6);
     while (neo_time_ns() < until) {}
 }
-/* Milliseconds after which a cache has lost most of what it had to others on the machine. */
-static double neo__calibrate_ms(const neo_calibration *by) {
-    return by->others > 0.0 ? NEO__MIN(3e3 * by->cache / by->others, 16.0) : 0.0;
-}
 /* Sets of ids: of few rows, with nothing between two calls (NEAR); of as many rows as ids, and of
    few, behind what leaves all in the largest cache (CACHED, BAG); of rows of each call's own, and
    of few, behind what leaves nothing in a cache (FAR, FAR_BAG). FAR has several ids a bag, so that
    it tells of rows. Those of CACHED are spread over the table: of neighbours a processor fetches
-   the next by itself. */
+   the next by itself. From LESS_NEAR on: those of few rows, of a part of the ids. */
 typedef enum neo__calibrate_set {
-    NEO__SET_NEAR, NEO__SET_CACHED, NEO__SET_FAR, NEO__SET_BAG, NEO__SET_FAR_BAG, NEO__SET_COUNT
+    NEO__SET_NEAR, NEO__SET_BAG, NEO__SET_FAR_BAG, NEO__SET_CACHED, NEO__SET_FAR,
+    NEO__SET_LESS_NEAR, NEO__SET_LESS_BAG, NEO__SET_LESS_FAR_BAG, NEO__SET_COUNT
 } neo__calibrate_set;
+enum { NEO__SET_LESS = 4 }; /* the ids over those of the part */
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
     int64_t ids, rows, dim, pooling;
     int32_t buckets, count; /* count: alike, the ids are spread over all */
     int kept;
     neo_bag_optim_kind kind;
-    double ms; /* as of neo__calibrate_ms */
     neo__calibrate_times keep; /* as update, with gradients that wait */
     neo__calibrate_times lookup[NEO__SET_COUNT], update[NEO__SET_COUNT];
 } neo__calibrate_table;
 static int neo__calibrate_is_far(int set) {
-    return set == NEO__SET_FAR || set == NEO__SET_FAR_BAG;
+    return set == NEO__SET_FAR || set % NEO__SET_LESS_NEAR == NEO__SET_FAR_BAG;
 }
 /* Leaves caches as a set wants them. */
-static void neo__calibrate_before(neo_ctx *ctx, const neo__calibrate_table *table, int set,
-                                  float *memory) {
-    if (!memory || set == NEO__SET_NEAR) return;
-    if (!neo__calibrate_is_far(set)) {
-        neo__calibrate_others(memory, 2 * NEO__CALIBRATE_NEAR); /* of a step, not of a layer */
-        return;
-    }
-    (void)neo__calibrate_copy(ctx, memory, 1);
-    neo__calibrate_wait(table->ms);
+static void neo__calibrate_before(neo_ctx *ctx, int set, float *memory) {
+    if (!memory || set % NEO__SET_LESS_NEAR == NEO__SET_NEAR) return;
+    if (neo__calibrate_is_far(set)) {
+        (void)neo__calibrate_copy(ctx, memory, 1);
+        neo__calibrate_wait(NEO__CALIBRATE_MS);
+    } else neo__calibrate_others(memory, 2 * NEO__CALIBRATE_NEAR); /* of a step, not of a layer */
 }
 static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jagged *jagged,
                                      neo_tensor out, neo__calibrate_table *table, int set,
                                      float *memory) {
-    neo__calibrate_before(ctx, table, set, memory);
+    neo__calibrate_before(ctx, set, memory);
     int64_t began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_forward(bags, jagged, out));
     neo__calibrate_add(&table->lookup[set], ctx, began);
-    neo__calibrate_before(ctx, table, set, memory);
+    neo__calibrate_before(ctx, set, memory);
     NEO__TRY(neo_tensor_zero(ctx, out)); /* gradients have been made a while ago */
-    if (memory && set != NEO__SET_NEAR) neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
+    if (memory && set % NEO__SET_LESS_NEAR != NEO__SET_NEAR)
+        neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
     began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_backward(bags, jagged, out, 1e-3f));
     neo__calibrate_add(&table->update[set], ctx, began);
@@ -7352,17 +7348,18 @@ static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jag
     neo__calibrate_add(&table->keep, ctx, began);
     return NEO_OK;
 }
-/* The ids of a run, scattered, and bags of them. */
+/* The ids of a run, scattered, and bags of them. Rows of FAR are those of no run before. */
 static void neo__calibrate_ids(const neo__calibrate_table *table, int set, int run,
                                neo_jagged *batch, int64_t *id) {
-    const int64_t each = table->ids / table->count,
+    const int64_t ids = set < NEO__SET_LESS_NEAR ? table->ids : table->ids / NEO__SET_LESS,
+                  each = ids / table->count,
                   among = set == NEO__SET_FAR      ? table->rows
                           : set == NEO__SET_CACHED ? each
                                                    : each / 32,
                   pooling = table->pooling * (set == NEO__SET_FAR ? NEO__CALIBRATE_POOLING : 1);
     batch->batch = each / pooling;
-    for (int64_t i = 0; i < table->ids; i++) {
-        id[i] = (run * table->ids + i) * 0x9E3779B1 % among;
+    for (int64_t i = 0; i < ids; i++) {
+        id[i] = (run * each + i % each) * 0x9E3779B1 % among;
         if (set == NEO__SET_CACHED) id[i] = id[i] * 0x9E3779B1 % table->rows;
     }
     for (int64_t i = 0; i <= batch->batch * table->count; i++) id[table->ids + i] = i * pooling;
@@ -7371,8 +7368,9 @@ static void neo__calibrate_ids(const neo__calibrate_table *table, int set, int r
    as ids, with nothing between. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
-    static const neo__calibrate_set order[] = {NEO__SET_FAR, NEO__SET_FAR_BAG, NEO__SET_BAG,
-                                               NEO__SET_NEAR, NEO__SET_CACHED};
+    static const neo__calibrate_set order[] = {
+        NEO__SET_FAR, NEO__SET_FAR_BAG, NEO__SET_LESS_FAR_BAG, NEO__SET_BAG, NEO__SET_LESS_BAG,
+        NEO__SET_NEAR, NEO__SET_LESS_NEAR, NEO__SET_CACHED};
     const int64_t shape[2] = {t->ids / t->count / t->pooling, t->dim * t->count};
     NEO__ZERO(neo_table_desc, table);
     neo_table_desc tables[NEO__CALIBRATE_TABLES];
@@ -7457,53 +7455,57 @@ static void neo__calibrate_curve(const double *took, double *id, double *bag) {
     id[1] = NEO__MAX(took[NEO__SET_CACHED] - bag[1], id[0]);
     id[2] = NEO__MAX(took[NEO__SET_FAR] - bag[2] / (double)NEO__CALIBRATE_POOLING, id[1]);
 }
+/* The mean without the least and the most. */
+static double neo__calibrate_middle(const double *x, int count) {
+    double sum = 0.0, least = x[0], most = x[0];
+    for (int i = 0; i < count; i++) {
+        sum += x[i];
+        least = NEO__MIN(least, x[i]), most = NEO__MAX(most, x[i]);
+    }
+    return (sum - least - most) / (double)(count - 2);
+}
 /* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state, and of a bag, by
-   row-wise state. What tables take besides is what is left of a call with a quarter of the ids, of
-   that state. */
+   row-wise state. What tables take besides is what is left of a call with a part of the ids, in
+   the same memory: pages of another may be larger. */
 static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory, int wide,
                                        neo_cluster *cluster) {
-    enum { LESS = 4, KINDS = 4, ROWWISE = 1, TABLE_SETS = 3 };
-    static const neo_bag_optim_kind kind[KINDS + 1] = {
-        NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD, NEO_BAG_ADAM,
-        NEO_BAG_ROWWISE_ADAGRAD};
-    static const int of_table[NEO__SET_COUNT] = {0, 1, 2, 1, 2}, /* by those of these sets */
-                     table_set[TABLE_SETS] = {NEO__SET_NEAR, NEO__SET_BAG, NEO__SET_FAR_BAG};
+    enum { KINDS = 4, ROWWISE = 1, TABLE_SETS = 3 };
+    static const neo_bag_optim_kind kind[KINDS] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD,
+                                                   NEO_BAG_ADAGRAD, NEO_BAG_ADAM};
+    static const int of_table[NEO__SET_LESS_NEAR] = {0, 1, 2, 1, 2}; /* by those of these sets */
     const double ids = (double)NEO__CALIBRATE_IDS, all = (double)NEO__CALIBRATE_TABLES,
-                 less = (double)LESS;
-    double took[2][KINDS + 1][NEO__SET_COUNT]; /* bytes of a call; the last kind: of fewer ids */
+                 less = (double)NEO__SET_LESS;
+    double took[2][NEO__SET_COUNT][KINDS], one[KINDS]; /* bytes of a call; of a table */
     double(*rows)[2][3] = cluster->calibration.rows;
-    for (int i = 0; i <= KINDS; i++) {
+    for (int i = 0; i < KINDS; i++) {
         NEO__ZERO(neo__calibrate_table, table);
         table.dim = wide ? 128 : 16;
         table.count = NEO__CALIBRATE_TABLES;
-        table.ids = (int64_t)NEO__CALIBRATE_IDS / (i < KINDS ? 1 : LESS);
+        table.ids = NEO__CALIBRATE_IDS;
         table.rows = NEO__CALIBRATE_FLOATS / table.dim / table.count;
         table.pooling = 1;
         table.kind = kind[i];
-        table.ms = neo__calibrate_ms(&cluster->calibration);
         NEO__TRY(neo__calibrate_bags(ctx, id, memory, &table));
         for (int k = 0; k < NEO__SET_COUNT; k++) {
-            took[0][i][k] = neo__calibrate_median(&table.lookup[k]) * cluster->memory_bandwidth;
-            took[1][i][k] = neo__calibrate_median(&table.update[k]) * cluster->memory_bandwidth;
+            took[0][k][i] = neo__calibrate_median(&table.lookup[k]) * cluster->memory_bandwidth;
+            took[1][k][i] = neo__calibrate_median(&table.update[k]) * cluster->memory_bandwidth;
         }
-    }
-    for (int k = 0; k < NEO__SET_COUNT; k++) { /* lookups: the mean of all kinds */
-        double sum = 0.0;
-        for (int i = 0; i < KINDS; i++) sum += took[0][i][k];
-        took[0][ROWWISE][k] = sum / (double)KINDS;
     }
     for (int way = 0; way < 2; way++) {
         double *table = rows[NEO_ROWS_LOOKUP_TABLE + way][wide];
         for (int k = 0; k < TABLE_SETS; k++) {
-            const double large = took[way][ROWWISE][table_set[k]],
-                         one = (less * took[way][KINDS][table_set[k]] - large) /
-                               ((less - 1.0) * all);
-            table[k] = NEO__MIN(NEO__MAX(one, 1.0), large / all / 2.0);
+            for (int i = 0; i < KINDS; i++)
+                one[i] = (less * took[way][NEO__SET_LESS_NEAR + k][i] - took[way][k][i]) /
+                         ((less - 1.0) * all);
+            table[k] = NEO__MIN(NEO__MAX(neo__calibrate_middle(one, KINDS), 1.0),
+                                took[way][k][ROWWISE] / all / 2.0);
         }
+        for (int k = 0; k < NEO__SET_LESS_NEAR && !way; k++) /* lookups are all alike */
+            took[way][k][ROWWISE] = neo__calibrate_middle(took[way][k], KINDS);
         for (int i = way ? 0 : ROWWISE; i < (way ? KINDS : ROWWISE + 1); i++) {
-            double each[NEO__SET_COUNT], other[3];
-            for (int k = 0; k < NEO__SET_COUNT; k++)
-                each[k] = (took[way][i][k] - all * table[of_table[k]]) / ids;
+            double each[NEO__SET_LESS_NEAR], other[3];
+            for (int k = 0; k < NEO__SET_LESS_NEAR; k++)
+                each[k] = (took[way][k][i] - all * table[of_table[k]]) / ids;
             neo__calibrate_curve(each, rows[way ? (int)NEO_ROWS_SGD + i : 0][wide],
                                  i == ROWWISE ? rows[NEO_ROWS_LOOKUP_BAG + way][wide] : other);
         }
@@ -7770,12 +7772,11 @@ typedef struct neo__calibrate_block {
     neo_tensor t[NEO__BLOCK_TENSORS], v[4]; /* of n rows; gain, bias and their gradients */
     neo__calibrate_times attention[2], rest[2];
     double took; /* of a rest under way */
-    double ms;   /* after which a cache has lost most by others on the machine */
 } neo__calibrate_block;
 /* Leaves a cache as other blocks of a step do. */
 static void neo__calibrate_far(const neo__calibrate_block *block) {
     neo__calibrate_others(block->others, NEO__CALIBRATE_FAR);
-    neo__calibrate_wait(block->ms);
+    neo__calibrate_wait(NEO__CALIBRATE_MS);
 }
 /* Fill a tensor as the layer beside it does, which has just run. */
 static neo_status neo__calibrate_made(neo__calibrate_block *block, int tensor) {
@@ -7879,7 +7880,6 @@ static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
     return status;
 }
 static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    const neo_calibration *by = &cluster->calibration;
     enum { COUNT = 8 };
     double x[2][COUNT][5], seconds[4][COUNT];
     for (int i = 0; i < COUNT; i++) {
@@ -7888,7 +7888,6 @@ static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster
         NEO__ZERO(neo__calibrate_block, block);
         block.ctx = ctx;
         block.others = memory;
-        block.ms = neo__calibrate_ms(by);
         block.n = n, block.length = length, block.dim = dim, block.heads = heads;
         NEO__TRY(neo__calibrate_block_run(&block));
         for (int way = 0; way < 4; way++)

@@ -1,6 +1,8 @@
 /* predict.c: a training step as it is predicted from a calibration of this machine, against the
    step: for each operation. neo_calibrate and the step take turns, round by round; a figure is the
-   median over rounds of medians over steps, and so is the ratio, predicted over measured.
+   median over rounds of medians over steps, and so is the ratio, predicted over measured: the mean
+   of what follows from the calibrations before and behind the steps, as memory gets faster and
+   slower while others on the machine use it.
 
    With one thread all times are CPU time, which others on the machine hardly disturb; with two (or
    as many as --threads says; neither: one and two) those of a clock of lists of tasks (bench.h),
@@ -530,9 +532,10 @@ static neo_status over_rank(neo_comm *comm, void *user) {
         NEO__TRY(neo_comm_barrier(comm, NULL));
         began = neo_comm_time_ns(comm);
         CALL(0, SENDS, neo_shard_forward_begin(shard, &part[s], OVER_BATCH));
-        if (!pipeline) r.took[0] = r.took[0] > r.hands ? r.took[0] - r.hands : 0;
         if (pipeline) CALL(1, SENDS, neo_shard_prefetch(shard, &part[s + 1], OVER_BATCH));
         else CALL(2, TAKES, neo_shard_forward_end(shard, t[E]));
+        int64_t *sent_ids = &r.took[pipeline ? 1 : 0];
+        *sent_ids = *sent_ids > r.hands ? *sent_ids - r.hands : 0;
         CALL(4, COMPUTES, neo_mlp_forward(mlp[0], x, t[X]));
         if (pipeline) CALL(2, TAKES, neo_shard_forward_end(shard, t[E]));
         CALL(4, COMPUTES, neo_interact_forward(ctx, 0, t[X], t[E], t[Z]));
@@ -696,7 +699,8 @@ static void trace_cost(work *w) {
 
 /* ---- rounds ---- */
 static void run(work *w, int threads, int wall) {
-    static double t[PARTS + 1][STEPS], measured[PARTS + 1][ROUNDS], ratio[PARTS + 2][ROUNDS];
+    static double t[PARTS + 1][STEPS], measured[PARTS + 1][ROUNDS], ratio[PARTS + 2][ROUNDS],
+        part[2][2][PARTS + 1];
     const int rounds = bench.quick ? 3 : ROUNDS;
     neo_ctx *lists = threads > 1 ? bench_lists_ctx(threads, 1) : NULL;
     char name[96];
@@ -705,22 +709,22 @@ static void run(work *w, int threads, int wall) {
     const double once = (take(w, 0), take(w, 1));
     int steps = (int)((bench.quick ? 0.3 : 2) / once);
     steps = steps < 3 ? 3 : steps > STEPS ? STEPS : steps;
-    for (int r = 0; r < rounds; r++) {
-        neo_cluster cluster[2] = {{.ranks = 1}, {.ranks = 1}};
-        double part[2][PARTS + 1] = {{0}};
+    for (int r = 0; r <= rounds; r++) {
         for (int k = 0; k <= wall; k++) {
-            BENCH_OK(neo_calibrate(lists && !k ? lists : w->ctx, &cluster[k]));
-            w->predict(w, &cluster[k], part[k]);
+            neo_cluster cluster = {.ranks = 1};
+            BENCH_OK(neo_calibrate(lists && !k ? lists : w->ctx, &cluster));
+            memset(part[r % 2][k], 0, sizeof part[r % 2][k]);
+            w->predict(w, &cluster, part[r % 2][k]);
         }
-        for (int i = -2; i < steps; i++) { /* two find caches as they leave them */
+        for (int k = 0; k <= PARTS + wall && r > 0; k++) { /* of the round before */
+            const int of = k > PARTS, at = of ? PARTS : k;
+            ratio[k][r - 1] = (part[0][of][at] + part[1][of][at]) / 2 / measured[at][r - 1];
+        }
+        for (int i = -2; i < steps && r < rounds; i++) { /* two find caches as they leave them */
             const double all = take(w, i + 2);
             for (int k = 0; k <= PARTS && i >= 0; k++) t[k][i] = k < PARTS ? w->took[k] : all;
         }
-        for (int k = 0; k <= PARTS; k++) {
-            measured[k][r] = bench_median(t[k], steps);
-            ratio[k][r] = part[0][k] / measured[k][r];
-        }
-        ratio[PARTS + 1][r] = part[1][PARTS] / measured[PARTS][r];
+        for (int k = 0; k <= PARTS && r < rounds; k++) measured[k][r] = bench_median(t[k], steps);
     }
     for (int k = 0; k <= PARTS + wall; k++) {
         if (k < PARTS && k >= w->parts) continue;

@@ -2,7 +2,8 @@
 # traces.sh: --trace of dlrm and gpt, read as JSON: the spans of a rank nest, and those in none add
 # up to the time of its steps; their bytes are those that the counters say; what has no room is
 # counted, and said; the weights are those of a run without. --chakra: the same spans as messages of
-# Chakra's schema, read by a small decoder, and by google.protobuf where it is installed.
+# Chakra's schema, read by a small decoder, and where they are installed by google.protobuf and by
+# MLCommons' chakra (github.com/mlcommons/chakra).
 
 B=${B:-build}
 . tests/harness.sh
@@ -122,6 +123,40 @@ if sys.argv[2] == "own":
         assert any(len(n["after"]) > 1 and any(d in queued for d in n["after"]) for n in computes)
         names = {n["name"] for n in computes}
         assert {b"neo_mlp_backward", b"neo_bags_forward", b"between"} <= names
+elif sys.argv[2] == "chakra":
+    import subprocess
+    from chakra.schema.protobuf import et_def_pb2 as et
+    from chakra.src.third_party.utils.protolib import decodeMessage, openFileRd
+    VALUE = {"is_cpu_op": "bool_val", "pg_name": "string_val", "comm_type": "int64_val",
+             "comm_size": "int64_val"} # as its feeder of simulators reads them
+    for rank in range(2):
+        path, n, done, first = W + "/et.%d.et" % rank, et.Node(), {}, et.GlobalMetadata()
+        file = openFileRd(path)
+        assert decodeMessage(file, first) and first.version == "1.0.0"
+        while decodeMessage(file, n):
+            size = n.ByteSize()
+            n.DiscardUnknownFields()
+            assert n.ByteSize() == size and not n.ctrl_deps, n
+            assert n.id not in done and all(d in done for d in n.data_deps), n
+            assert all(a.WhichOneof("value") == VALUE[a.name] for a in n.attr), n
+            kind, attr = et.NodeType.Name(n.type), {a.name: a for a in n.attr}
+            assert kind in ("COMP_NODE", "COMM_COLL_NODE") and not attr["is_cpu_op"].bool_val
+            if kind == "COMM_COLL_NODE":
+                op = et.CollectiveCommType.Name(attr["comm_type"].int64_val)
+                assert op.lower() == n.name and set(attr) == set(VALUE), n
+            done[n.id] = n.name
+        subprocess.run([sys.executable, "-m", "chakra.src.jsonizer.jsonizer", "--input_filename",
+                        path, "--output_filename", W + "/et.json"], check=True)
+        text, at, read = open(W + "/et.json").read(), 0, []
+        while at < len(text):
+            value, at = json.JSONDecoder().raw_decode(text, at)
+            read.append(value)
+        own = [node(data) for data in list(messages(path))[1:]]
+        assert read[0] == {"version": "1.0.0"} and len(own) == len(done) == len(read) - 1
+        for r, o in zip(read[1:], own):
+            assert (int(r.get("id", 0)), r["name"].encode()) == (o["id"], o["name"])
+            assert [int(d) for d in r.get("dataDeps", [])] == o["after"]
+            assert int(r.get("durationMicros", 0)) == o["took"]
 else:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     file = descriptor_pb2.FileDescriptorProto(name="et.proto", package="et", syntax="proto3")
@@ -153,6 +188,11 @@ if ! "$PYTHON" -c 'from google.protobuf import message_factory' 2>/dev/null; the
     skip "--chakra by google.protobuf: not installed for $PYTHON"
 elif "$PYTHON" "$W/et.py" "$W" protobuf 2>"$W/err"; then pass
 else fail "--chakra by google.protobuf: $(tail -3 "$W/err")"
+fi
+if ! "$PYTHON" -c 'import chakra.src.jsonizer.jsonizer' 2>/dev/null; then
+    skip "--chakra by MLCommons' chakra: not installed for $PYTHON"
+elif "$PYTHON" "$W/et.py" "$W" chakra 2>"$W/err"; then pass
+else fail "--chakra by MLCommons' chakra: $(tail -3 "$W/err")"
 fi
 if "$B/dlrm" $model --chakra "$W/none/et" >"$W/out" 2>"$W/err"; then
     fail "--chakra: a folder that is not there was accepted"

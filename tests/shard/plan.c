@@ -961,6 +961,35 @@ static void own_clock(void) {
     CHECK(neo_ctx_time_ns(two) > 1000 * 1000000);
     neo_ctx_destroy(two);
 }
+/* Rows that no cache can have: each table's, of all runs, differ; near ones are few, and a part of
+   the ids has bags of its own. */
+static void far_rows(void) {
+    enum { IDS = NEO__CALIBRATE_IDS, COUNT = NEO__CALIBRATE_TABLES, RUNS = 4 };
+    static int64_t id[2 * IDS + 1];
+    static unsigned char seen[COUNT][NEO__CALIBRATE_FLOATS / 16 / COUNT];
+    for (int64_t dim = 16; dim <= 128; dim += 112) {
+        int64_t twice = 0, outside = 0;
+        NEO__ZERO(neo__calibrate_table, t);
+        NEO__ZERO(neo_jagged, batch);
+        t.ids = IDS, t.count = COUNT, t.pooling = 1, t.dim = dim;
+        t.rows = NEO__CALIBRATE_FLOATS / dim / COUNT;
+        memset(seen, 0, sizeof seen);
+        for (int run = 0; run < RUNS; run++) {
+            neo__calibrate_ids(&t, NEO__SET_FAR, run, &batch, id);
+            CHECK_INT(batch.batch * NEO__CALIBRATE_POOLING * COUNT, IDS);
+            for (int64_t i = 0; i < IDS; i++) {
+                outside += id[i] < 0 || id[i] >= t.rows;
+                if (!outside) twice += seen[i / (IDS / COUNT)][id[i]]++ != 0;
+            }
+        }
+        CHECK_INT(outside, 0);
+        CHECK_INT(twice, 0);
+        neo__calibrate_ids(&t, NEO__SET_LESS_BAG, 1, &batch, id);
+        CHECK_INT(batch.batch * COUNT * NEO__SET_LESS, IDS);
+        CHECK_INT(id[IDS + batch.batch * COUNT], IDS / NEO__SET_LESS);
+        for (int64_t i = 0; i < IDS / NEO__SET_LESS; i++) CHECK(id[i] >= 0 && id[i] < 16);
+    }
+}
 /* Measured factors scale what they are of. */
 static void calibration(void) {
     neo_plan *a, *b;
@@ -1040,6 +1069,7 @@ static void calibration(void) {
            c.calibration.update, each[0], each[1], each[2], each[3]);
     CHECK_ERR(neo_calibrate(ctx, NULL), NEO_ERR_ARG, "NULL");
     own_clock();
+    far_rows();
 }
 
 /* ---- weights and state to the byte, as neo_bags takes them for the pieces of a rank ---- */
