@@ -1766,6 +1766,7 @@ typedef struct neo_bags_desc {
                     12 max_ids bytes) to write them out: max_ids counts them so. On a device forward
                     needs it, too, and 4 max_batch (features + sum of dims) bytes more */
     neo_tier *tier; /* lines of rows are in memory, the others below (neo_store.h); NULL: all are */
+    int64_t tier_taken; /* bytes of the tier's memory that others take: copies of a neo_shard */
     int lazy_init; /* 1: see neo_bags_create. Tables with keys or a `weight` of yours, those of a
                       tier and of a device are made by create all the same */
 } neo_bags_desc;

@@ -1747,7 +1747,8 @@ static neo__hint neo__describe_hint(const neo__line *line, neo__text name, int q
         int distance = neo__text_distance(key, options[i]);
         if (distance >= best || distance * 2 >= (int)strlen(options[i])) continue;
         best = distance;
-        const char *form = distance ? " (did you mean %s?)" : " (%s is no option here)";
+        const char *form = distance ? " (did you mean %s?)"
+                                    : " (%s comes behind what a column is, as category)";
         snprintf(hint.text, sizeof hint.text, form, options[i]);
     }
     neo__line rest = *line;

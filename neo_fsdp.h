@@ -6810,7 +6810,9 @@ static neo_status neo__towers_make(neo_comm *comm, neo_comm *data, const neo_tow
     towers->rank = neo_comm_rank(comm);
     towers->per_node = neo_comm_size(towers->local);
     neo_status status = neo__towers_describe(ctx, desc, towers, &arena, &node_desc);
-    if (status == NEO_OK) status = neo_plan_create(ctx, &node_desc, &plan);
+    if (status == NEO_OK && neo_comm_rank(towers->local) == 0)
+        status = neo_plan_create(ctx, &node_desc, &plan);
+    status = neo_plan_broadcast(towers->local, &node_desc, status, &plan);
     if (status == NEO_OK) status = neo__towers_make_memory(towers);
     status = neo_comm_agree(comm, status);
     if (status == NEO_OK) status = neo__towers_check_alike(comm, towers, desc);

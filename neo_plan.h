@@ -65,8 +65,9 @@ extern "C" {
    >>plan
 
    A plan says which rank holds which rectangle of which table. neo_plan_create searches one that
-   makes a training step short within the memory of the ranks. Every rank makes the same plan for
-   itself: a plan depends on its input alone, and, as buffers grow with them, on ctx's threads.
+   makes a training step short within the memory of the ranks. Every rank may make the same plan for
+   itself, as it depends on its input alone, and, as buffers grow with them, on ctx's threads; or
+   rank 0 searches for all (neo_plan_broadcast).
 
    Where tables may be cut, so that no bit of weights and state depends on the plan:
      columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4; rows of
@@ -181,7 +182,8 @@ typedef struct neo_profile neo_profile;
 typedef struct neo_plan_desc {
     const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over
                                        all ranks. Tables without weights of yours. Copied. A tier
-                                       stands for that of each rank: alike, of a file each */
+                                       stands for that of each rank: alike, of a file each. Copies
+                                       of tables and their gradients take of its memory, too */
     const double *ids_per_sample;   /* [features] mean over a batch; NULL: max_ids / (max_batch x
                                        features) */
     neo_cluster cluster;
@@ -259,6 +261,20 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_uniform(neo_ctx *ctx,
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
                                                           const neo_piece *pieces, int64_t count,
                                                           neo_plan **plan);
+/* neo_plan_broadcast: rank 0's plan on all ranks of a group, so that one of them searches, or reads
+   its file.
+       if (neo_comm_rank(comm) == 0) status = neo_plan_create(neo_comm_ctx(comm), &desc, &plan);
+       status = neo_plan_broadcast(comm, &desc, status, &plan);
+   Collective; the other ranks wait while rank 0 searches, as long as comm's timeout_ms at most.
+   desc: alike on all ranks. status: of what the rank has done so far; on rank 0 of making *plan,
+   which the others get here.
+   Cost     24 bytes and 40 of each piece to each rank but rank 0, counted as broadcast, and three
+            calls of neo_comm_agree; each rank predicts for itself.
+   Errors   on all ranks one status and message, as neo_comm_agree has them: of a status that is
+            none of NEO_OK; those of neo_plan_create_from, where descriptions differ. *plan is NULL
+            then, on all ranks: rank 0's is destroyed. */
+NEO_API NEO__CHECK_UNUSED neo_status
+neo_plan_broadcast(neo_comm *comm, const neo_plan_desc *desc, neo_status status, neo_plan **plan);
 /* neo_plan_destroy: NULL is allowed. */
 NEO_API void neo_plan_destroy(neo_plan *plan);
 
@@ -707,7 +723,7 @@ struct neo_plan {
     neo_evict evict;
     int known;              /* how often rows are used */
     int rows_alone;         /* bytes of a load are those of rows in a tier */
-    char lacks[300];        /* why a plan has NEO__PLAN_NO_ROOM */
+    char lacks[600];        /* why a plan has NEO__PLAN_NO_ROOM */
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
@@ -2790,10 +2806,27 @@ static neo_status neo__shard_copies_desc(const neo_shard *shard, neo__arena *are
     desc->tier = NULL; /* copies are in memory */
     return NEO_OK;
 }
-/* Both, in memory of the arena; table_count 0: this rank has none. */
-static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_bags_desc d[2]) {
-    NEO__TRY(neo__shard_local_desc(s, arena, &d[0]));
-    return neo__shard_copies_desc(s, arena, &d[1]);
+/* Both, in memory of the arena; table_count 0: this rank has none. Copies and their gradients take
+   of the memory of a tier. */
+static neo_status neo__shard_descs(const neo_shard *shard, neo__arena *arena,
+                                  neo_bags_desc d[2]) {
+    neo__shard_dense dense = shard->copies.dense;
+    NEO__ZERO(neo_bags_memory, copies);
+    NEO__ZERO(neo__carve, grads);
+    int64_t budget;
+    int in_file;
+    NEO__TRY(neo__shard_local_desc(shard, arena, &d[0]));
+    NEO__TRY(neo__shard_copies_desc(shard, arena, &d[1]));
+    if (!d[0].tier || !d[1].table_count) return NEO_OK;
+    NEO__TRY(neo_bags_bytes(shard->ctx, &d[1], &copies));
+    neo__shard_layout_dense(&grads, &dense, shard->copies.subtrees);
+    d[0].tier_taken += (int64_t)(copies.weight_bytes + copies.state_bytes +
+                                 copies.workspace_bytes + grads.at);
+    (void)neo__tier_budget(d[0].tier, &budget, &in_file);
+    NEO__CHECK(d[0].table_count || d[0].tier_taken <= budget, NEO_ERR_ARG,
+               "neo_shard: tier: memory_bytes is %" PRId64
+               ", a batch of these tables needs %" PRId64, budget, d[0].tier_taken);
+    return NEO_OK;
 }
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
@@ -4155,7 +4188,6 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     load.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(table, table->rows, table->dim) +
                             (double)neo__plan_piece_state(table, table->rows, table->dim) +
                             neo__plan_copy_buffer(table);
-    if (table->plan->rows_alone) load.at[NEO__PLAN_BYTES] = 0.0;
     return neo__plan_load_total(table->plan, load);
 }
 
@@ -4281,6 +4313,22 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     }
     return all.at[NEO__PLAN_BYTES];
 }
+/* Why a tier has no room; of copies the largest. */
+static void neo__plan_lacks(neo_plan *plan, const char *why) {
+    const neo_piece *largest = NULL;
+    int64_t most = 0;
+    for (const neo_piece *p = plan->piece; p < plan->piece + plan->piece_count; p++) {
+        const neo__plan_table *t = &plan->table[p->table];
+        const int64_t bytes = neo__plan_weight_bytes(t, p->rows, p->cols) +
+                              neo__plan_piece_state(t, p->rows, p->cols);
+        if (p->rank == NEO_EVERY_RANK && bytes > most) largest = p, most = bytes;
+    }
+    size_t at = (size_t)snprintf(plan->lacks, sizeof plan->lacks, "%.300s", why);
+    if (largest)
+        snprintf(plan->lacks + at, sizeof plan->lacks - at,
+                 "; of table '%.150s', %" PRId64 " bytes, every rank has a copy",
+                 plan->table[largest->table].desc->name, most);
+}
 /* Bytes of each rank. Buffers are those of the neo_shard that the plan makes; of a plan that none
    takes, the search's sum, with sample_bytes for the rank's samples. */
 static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
@@ -4316,7 +4364,7 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     neo_free(plan->ctx, each, bytes);
     if (plan->tier_bytes && placed != NEO_OK) { /* a tier has no room for a batch: too large */
         plan->rank[0].buffer_bytes = NEO__PLAN_NO_ROOM;
-        snprintf(plan->lacks, sizeof plan->lacks, "%s", neo_last_error());
+        neo__plan_lacks(plan, neo_last_error());
     }
     return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }
@@ -5383,7 +5431,8 @@ enum {
     NEO__PLAN_MANY = 10000,              /* tables x ranks that are searched in every way */
     NEO__PLAN_LARGE = 100000,            /* tables x ranks: fewer runs meet a budget */
     NEO__PLAN_FEW = 100,                 /* tables that are cut finer to level ranks, */
-    NEO__PLAN_RANKS = 100,               /* so many at least, as it takes seconds */
+    NEO__PLAN_RANKS = 100,               /* so many at least: it takes up to a second and a half,
+                                            and has made none of fewer more even */
     NEO__PLAN_SWAPS = 50000,             /* of two of them, likewise */
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
@@ -5494,33 +5543,47 @@ static int neo__plan_search_fit(neo__plan_search *s) {
             return 1;
     return 0;
 }
+/* Adds the pieces of a table, times sign, to the loads of their ranks. */
+static void neo__plan_search_pieces(neo__plan_search *search, int32_t table, double sign) {
+    const int64_t first = search->seat_first[table],
+                  end = first + neo__plan_search_option(search, table)->pieces;
+    for (int64_t k = first; k < end; k++)
+        for (int i = 0; i < NEO__PLAN_LOADS; i++)
+            search->load[search->now.seat[k]].at[i] += sign * search->now.load[k].at[i];
+}
 /* The best draft, placed again but for the pieces of table `but` (-1: all). */
 static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
     neo__plan_search_copy(s, &s->now, &s->best);
     neo__plan_search_begin(s);
-    for (int32_t t = 0; t < s->tables; t++) {
-        int64_t seat = s->seat_first[t], end = seat + neo__plan_search_option(s, t)->pieces;
-        for (; t != but && seat < end; seat++)
-            neo__plan_load_add(&s->load[s->now.seat[seat]], &s->now.load[seat]);
-    }
+    for (int32_t t = 0; t < s->tables; t++)
+        if (t != but) neo__plan_search_pieces(s, t, 1.0);
 }
-/* The best draft with another option for one table, the others where they are. */
-static int neo__plan_search_exchange(neo__plan_search *search, int32_t t, int32_t option,
-                                     neo__plan_goal goal) {
-    const neo__plan_option *old = &search->options[t].at[search->best.choice[t]],
-                           *o = &search->options[t].at[option];
+/* An option of a table in place of another (NULL: none) in what all ranks have to do, beside their
+   pieces, and in the means. Returns whether all ranks fit. */
+static int neo__plan_search_replace(neo__plan_search *search, const neo__plan_option *old,
+                                    const neo__plan_option *now) {
+    NEO__ZERO(neo__plan_option, none);
     int fits = 1;
-    neo__plan_search_restore(search, t);
+    if (!old) old = &none;
+    if (!now) now = &none;
     for (int32_t r = 0; r < search->ranks; r++) {
         neo__plan_load *load = &search->load[r];
-        for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += o->all.at[i] - old->all.at[i];
+        for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += now->all.at[i] - old->all.at[i];
         fits &= load->at[NEO__PLAN_BYTES] <= search->cap;
     }
     for (int i = 0; i < NEO__PLAN_TIMES; i++)
         search->target[i] +=
-            o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / search->ranks;
-    search->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
-    search->adding += o->adds - old->adds;
+            now->all.at[i] - old->all.at[i] + (now->sum.at[i] - old->sum.at[i]) / search->ranks;
+    search->reduce_bytes += now->reduce_bytes - old->reduce_bytes;
+    search->adding += now->adds - old->adds;
+    return fits;
+}
+/* The best draft with another option for one table, the others where they are. */
+static int neo__plan_search_exchange(neo__plan_search *search, int32_t t, int32_t option,
+                                     neo__plan_goal goal) {
+    const neo__plan_option *of = search->options[t].at;
+    neo__plan_search_restore(search, t);
+    const int fits = neo__plan_search_replace(search, &of[search->best.choice[t]], &of[option]);
     search->now.choice[t] = option;
     return fits && neo__plan_search_place_table(search, goal, t);
 }
@@ -5963,19 +6026,6 @@ static int32_t neo__plan_search_like(const neo__plan_search *search, int32_t tab
         k++;
     return k < o->count ? k : -1;
 }
-/* Adds a table of the draft at hand, times sign, to the loads of ranks and their means. */
-static void neo__plan_search_count(neo__plan_search *search, int32_t table, double sign) {
-    const neo__plan_option *o = neo__plan_search_option(search, table);
-    const int64_t first = search->seat_first[table];
-    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
-        for (int32_t r = 0; r < search->ranks; r++) search->load[r].at[i] += sign * o->all.at[i];
-        for (int64_t k = first; k < first + o->pieces; k++)
-            search->load[search->now.seat[k]].at[i] += sign * search->now.load[k].at[i];
-        if (i < NEO__PLAN_TIMES)
-            search->target[i] += sign * (o->all.at[i] + o->sum.at[i] / search->ranks);
-    }
-    search->adding += sign > 0.0 ? o->adds : -o->adds;
-}
 /* Two tables change places: each is cut as the other was, and lies there. Again, they are where
    they were. 0: one of them cannot. */
 static int neo__plan_search_swap(neo__plan_search *search, int32_t a, int32_t b) {
@@ -5986,7 +6036,10 @@ static int neo__plan_search_swap(neo__plan_search *search, int32_t a, int32_t b)
     const int64_t at[2] = {search->seat_first[a], search->seat_first[b]};
     const int32_t most = NEO__MAX(of[0]->pieces, of[1]->pieces);
     if (a == b || now[0] < 0 || now[1] < 0 || !of[0]->pieces || !of[1]->pieces) return 0;
-    for (int k = 0; k < 2; k++) neo__plan_search_count(search, table[k], -1.0);
+    for (int k = 0; k < 2; k++) {
+        (void)neo__plan_search_replace(search, of[k], NULL);
+        neo__plan_search_pieces(search, table[k], -1.0);
+    }
     for (int32_t i = 0; i < most; i++) {
         const int32_t seat[2] = {i < of[0]->pieces ? search->now.seat[at[0] + i] : -1,
                                  i < of[1]->pieces ? search->now.seat[at[1] + i] : -1};
@@ -5999,7 +6052,8 @@ static int neo__plan_search_swap(neo__plan_search *search, int32_t a, int32_t b)
         for (int32_t i = 0; i < o->pieces; i++)
             search->now.load[at[k] + i] =
                 neo__plan_part_load(&search->plan->table[table[k]], o, i);
-        neo__plan_search_count(search, table[k], 1.0);
+        (void)neo__plan_search_replace(search, NULL, o);
+        neo__plan_search_pieces(search, table[k], 1.0);
     }
     return 1;
 }
@@ -6165,9 +6219,17 @@ static int neo__plan_has_below(const neo_plan *plan) {
     while (i < plan->piece_count && plan->lines[i].below_bytes == 0) i++;
     return i < plan->piece_count;
 }
+/* Without copies, of tables that can be placed otherwise. */
+static void neo__plan_options_apart(neo__plan_options *options) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < options->count; i++)
+        if (options->at[i].col_parts) options->at[count++] = options->at[i];
+    if (count) options->count = count;
+}
 /* A rank that holds more than its tier waits for rows while others have room, or has no room for a
-   batch: again, with no more rows on a rank than its tier takes, and a tenth, as pieces are
-   whole; and with less, as a batch takes of it, too. The shortest step that fits is kept. */
+   batch: again, with no more rows and copies on a rank than its tier takes, and a tenth, as pieces
+   are whole; and with less, as a batch takes of it, too. The shortest step that fits is
+   kept. Where none does, no table that can be placed otherwise is copied. */
 static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budget) {
     neo_plan *plan = search->plan;
     const neo_plan_step *step = &plan->step;
@@ -6175,14 +6237,20 @@ static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budge
     NEO__TRY(neo__plan_predict_step(plan));
     double least = step->most_bytes < NEO__PLAN_NO_ROOM ? step->pipelined : DBL_MAX;
     double cap = 1.1 * (double)plan->tier_bytes;
-    int better = 0, found = least == DBL_MAX || neo__plan_has_below(plan);
+    int better = 0, apart = 0, found = least == DBL_MAX || neo__plan_has_below(plan);
     if (!found) return NEO_OK;
     plan->rows_alone = 1;
     neo_status status = neo__plan_search_alloc(&level, plan);
-    for (int i = 0; i < 4 && status == NEO_OK && found; i++, cap *= 0.75) {
+    for (int i = 0; i < 8 && status == NEO_OK; i++, cap *= 0.75) {
+        if (i < 4 ? !found : least < DBL_MAX) continue;
+        if (i == 4) cap = 1.1 * (double)plan->tier_bytes;
+        if (i == 7) cap = DBL_MAX;
+        for (int32_t t = 0; i == 4 && t < level.tables; t++)
+            neo__plan_options_apart(&level.options[t]);
         plan->rows_alone = 1;
         found = neo__plan_search_run(&level, cap);
         plan->rows_alone = 0;
+        apart |= found && i >= 4; /* what it lacks is said, if none fits */
         if (found) status = neo__plan_search_build(&level);
         if (found && status == NEO_OK) status = neo__plan_predict_step(plan);
         if (!found || status != NEO_OK || step->pipelined >= least ||
@@ -6196,7 +6264,7 @@ static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budge
     plan->rows_alone = 0;
     NEO__TRY(status);
     if (better) neo__plan_search_copy(&level, &level.best, &level.lean.draft);
-    return neo__plan_search_build(better ? &level : search);
+    return neo__plan_search_build(better || apart ? &level : search);
 }
 /* "; cw: why not; ..." of the placements that a table is allowed. */
 static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
@@ -7164,6 +7232,53 @@ NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
     NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
     (*plan)->origin = NEO__PLAN_GIVEN;
     return neo__plan_done(*plan, neo__plan_fill(*plan, pieces, count, fn), plan);
+}
+/* Words of rank 0 about its plan: pieces, origin, uniform. */
+enum { NEO__PLAN_SAID = 3 };
+static neo_status neo__plan_take(neo_ctx *ctx, const neo_plan_desc *desc, const int64_t *said,
+                                 const neo_piece *pieces, neo_plan **plan) {
+    const char *fn = "neo_plan_broadcast";
+    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
+    (*plan)->origin = (neo__plan_origin)said[1];
+    (*plan)->uniform = (neo_placement)said[2];
+    return neo__plan_done(*plan, neo__plan_fill(*plan, pieces, said[0], fn), plan);
+}
+/* The others' plans; *pieces: room for those that come. */
+static neo_status neo__plan_send(neo_comm *comm, const neo_plan_desc *desc, int64_t *said,
+                                 neo_piece **pieces, neo_plan **plan) {
+    const int sends = neo_comm_rank(comm) == 0;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    NEO__TRY(neo_comm_broadcast(comm, said, NEO__PLAN_SAID, NEO_I64, 0, NULL));
+    const size_t bytes = (size_t)said[0] * sizeof **pieces;
+    if (!sends) *pieces = (neo_piece *)neo__alloc_for(ctx, bytes, "neo_plan_broadcast");
+    NEO__TRY(neo_comm_agree(comm, *pieces ? NEO_OK : NEO_ERR_MEMORY));
+    NEO__TRY(neo_comm_broadcast(comm, *pieces, (int64_t)bytes, NEO_U8, 0, NULL));
+    return neo_comm_agree(comm, sends ? NEO_OK : neo__plan_take(ctx, desc, said, *pieces, plan));
+}
+NEO_API neo_status neo_plan_broadcast(neo_comm *comm, const neo_plan_desc *desc, neo_status status,
+                                      neo_plan **plan) {
+    NEO__CHECK(comm && desc && plan, NEO_ERR_ARG, "neo_plan_broadcast: an argument is NULL");
+    comm = neo_comm_host(comm);
+    const int sends = neo_comm_rank(comm) == 0;
+    int64_t said[NEO__PLAN_SAID] = {0, 0, 0};
+    neo_piece *pieces = NULL;
+    if (sends && status == NEO_OK && !*plan)
+        status = neo_fail(NEO_ERR_ARG, "neo_plan_broadcast: rank 0 has no plan");
+    if (!sends || status != NEO_OK) *plan = NULL;
+    if (neo_comm_size(comm) == 1) return status;
+    if (*plan) {
+        pieces = (*plan)->piece;
+        said[0] = (*plan)->piece_count;
+        said[1] = (int64_t)(*plan)->origin;
+        said[2] = (int64_t)(*plan)->uniform;
+    }
+    status = neo_comm_agree(comm, status);
+    if (status == NEO_OK) status = neo__plan_send(comm, desc, said, &pieces, plan);
+    if (!sends && pieces) neo_free(neo_comm_ctx(comm), pieces, (size_t)said[0] * sizeof *pieces);
+    if (status == NEO_OK) return NEO_OK;
+    neo_plan_destroy(*plan);
+    *plan = NULL;
+    return status;
 }
 
 NEO_API const neo_piece *neo_plan_pieces(const neo_plan *plan, int64_t *count) {

@@ -274,6 +274,14 @@ NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step);
 NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
                                          const char *name, double *value);
 
+/* neo_checkpoint_word: a word of the numeric definition of a checkpoint (neo_state_define), as
+   "repro_shards", to text [bytes] with a NUL, before there is a context: it makes one for the time.
+   step: as above.
+   Errors   NEO_ERR_NOT_FOUND: no such checkpoint, or it has no such word; NEO_ERR_CAPACITY: there
+            is no room for it; those of neo_load. text is untouched then. */
+NEO_API neo_status neo_checkpoint_word(const char *dir, int64_t step, const char *key, char *text,
+                                       size_t bytes);
+
 /* neo_checkpoint_counts: what model.json of a checkpoint (neo_save_desc.model) has as a list of
    whole numbers, one of each of `count` features: "hot_rows": [6, 0, 2]. step: as above.
    Errors   NEO_ERR_NOT_FOUND: no such checkpoint, or it has no such list or no model.json.
@@ -5054,12 +5062,11 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
 
 /* ---- neo_checkpoint_metric ---- */
 #if !defined(NEO_INFERENCE)
-NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
-                                         const char *name, double *value) {
-    static const char *const fn = "neo_checkpoint_metric";
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(dir && dir[0] && name && value, NEO_ERR_ARG,
-               "%s: an argument is NULL or dir is empty", fn);
+/* A manifest alone: calls take(load, user) when it is read. */
+static neo_status neo__ckpt_look_into(neo_ctx *ctx, const char *dir, int64_t step,
+                                      const char *metric,
+                                      neo_status (*take)(const neo__ckpt_load *load, void *user),
+                                      void *user, const char *fn) {
     neo__arena arena = {ctx, NULL, NULL, 0, fn};
     neo__ckpt_search search;
     neo__ckpt_load *load;
@@ -5067,15 +5074,59 @@ NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t 
     NEO__TRY(NEO__ARENA(&arena, load, 1));
     load->ctx = load->arena.ctx = ctx;
     load->arena.function = fn;
-    load->metric = name;
+    load->metric = metric;
     load->step = search.found;
     neo_status status = neo__ckpt_path(load->dir, dir, search.found, search.suffix);
     if (status == NEO_OK) status = neo__ckpt_read_manifest(load);
-    if (status == NEO_OK && !load->metric_found)
-        status = neo_fail(NEO_ERR_NOT_FOUND, "%s: it has no metric %s", load->dir, name);
-    if (status == NEO_OK) *value = load->metric_value;
+    if (status == NEO_OK) status = take(load, user);
     neo__ckpt_load_free(load);
     neo__arena_free(&arena);
+    return status;
+}
+static neo_status neo__ckpt_take_metric(const neo__ckpt_load *load, void *value) {
+    NEO__CHECK(load->metric_found, NEO_ERR_NOT_FOUND, "%s: it has no metric %s", load->dir,
+               load->metric);
+    *(double *)value = load->metric_value;
+    return NEO_OK;
+}
+NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
+                                         const char *name, double *value) {
+    static const char *const fn = "neo_checkpoint_metric";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(dir && dir[0] && name && value, NEO_ERR_ARG,
+               "%s: an argument is NULL or dir is empty", fn);
+    return neo__ckpt_look_into(ctx, dir, step, name, neo__ckpt_take_metric, value, fn);
+}
+typedef struct neo__ckpt_wanted {
+    const char *key;
+    char *text;
+    size_t bytes;
+} neo__ckpt_wanted;
+static neo_status neo__ckpt_take_word(const neo__ckpt_load *load, void *user) {
+    const neo__ckpt_wanted *wanted = (const neo__ckpt_wanted *)user;
+    int i = 0;
+    while (i < load->word_count && strcmp(load->words[i].key, wanted->key)) i++;
+    NEO__CHECK(i < load->word_count, NEO_ERR_NOT_FOUND, "%s: its definition has no %s", load->dir,
+               wanted->key);
+    const size_t bytes = strlen(load->words[i].value) + 1;
+    NEO__CHECK(bytes <= wanted->bytes, NEO_ERR_CAPACITY, "%s: %s takes %zu bytes, there are %zu",
+               load->dir, wanted->key, bytes, wanted->bytes);
+    memcpy(wanted->text, load->words[i].value, bytes);
+    return NEO_OK;
+}
+NEO_API neo_status neo_checkpoint_word(const char *dir, int64_t step, const char *key, char *text,
+                                       size_t bytes) {
+    static const char *const fn = "neo_checkpoint_word";
+    NEO__CHECK(dir && dir[0] && key && text, NEO_ERR_ARG, "%s: an argument is NULL or dir is empty",
+               fn);
+    neo__ckpt_wanted wanted = {key, text, bytes};
+    NEO__ZERO(neo_ctx_desc, desc);
+    neo_ctx *ctx;
+    desc.threads = 1;
+    NEO__TRY(neo_ctx_create(&desc, &ctx));
+    const neo_status status =
+        neo__ckpt_look_into(ctx, dir, step, NULL, neo__ckpt_take_word, &wanted, fn);
+    neo_ctx_destroy(ctx);
     return status;
 }
 #endif

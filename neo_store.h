@@ -1446,7 +1446,8 @@ static void neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *des
     const int64_t each = sizes->ahead_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 36;
     const int64_t most = NEO__MIN(tier->desc.prefetch * desc->max_ids,
                                   INT64_C(1) << NEO__TIER_PLACES);
-    int64_t left = neo__tier_left(tier, sizes), bytes = tier->desc.memory_bytes / 8;
+    int64_t left = neo__tier_left(tier, sizes),
+            bytes = NEO__MAX(tier->desc.memory_bytes - desc->tier_taken, 0) / 8;
     for (int32_t i = 0; i < desc->table_count; i++) {
         int64_t part[NEO__BAG_BLOCKS];
         const neo_table_desc *d = &desc->tables[i];
@@ -1475,6 +1476,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
     neo__bags_ask_device(ctx, &bags);
     neo__bags_work_bytes(&bags, &host, &device);
     s.bags_bytes = (int64_t)(bags.device ? device : neo__bags_fixed_bytes(&bags));
+    s.bags_bytes += desc->tier_taken;
     s.bags = neo__tier_bags(&bags);
     s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
     s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
@@ -1604,9 +1606,13 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
     for (; lacks > 0 && needs <= INT64_MAX - lacks; lacks = neo__tier_fill(t, ctx, desc))
         t->desc.memory_bytes = needs += lacks; /* a larger budget reads more ahead */
     t->desc.memory_bytes = given;
+    char beside[80] = "";
+    if (desc->tier_taken)
+        snprintf(beside, sizeof beside, ", with %" PRId64 " of copies of tables",
+                 desc->tier_taken);
     NEO__CHECK(needs == given && lacks == 0, NEO_ERR_ARG,
-               "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs %" PRId64,
-               fn, t->path, given, needs);
+               "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs %" PRId64
+               "%s", fn, t->path, given, needs, beside);
     for (int32_t i = 0; i < desc->table_count; i++) {
         NEO__ZERO(neo__tier_table, table);
         NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,

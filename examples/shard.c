@@ -18,15 +18,18 @@ static neo_status create_tables(neo_comm *comm, neo_shard **shard) {
     neo_bags_desc bags = {.tables = tables, .table_count = TABLES, .max_batch = BATCH,
                           .max_ids = BATCH * TABLES}; /* of all ranks */
     neo_plan_desc desc = {.bags = &bags, .cluster = {.ranks = neo_comm_size(comm)}};
-    neo_plan *plan;
+    neo_plan *plan = NULL;
+    neo_status status = NEO_OK;
     for (int t = 0; t < TABLES; t++) {
         tables[t].rows = ROWS[t];
         tables[t].dim = DIM;
         tables[t].row_buckets = LEAVES; /* up to as many ranks may share the rows of a table */
         tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     }
-    TRY(neo_plan_create(neo_comm_ctx(comm), &desc, &plan));
-    neo_status status = neo_shard_create(comm, plan, shard);
+    if (neo_comm_rank(comm) == 0) /* it searches for all */
+        status = neo_plan_create(neo_comm_ctx(comm), &desc, &plan);
+    TRY(neo_plan_broadcast(comm, &desc, status, &plan));
+    status = neo_shard_create(comm, plan, shard);
     neo_plan_destroy(plan);
     return status;
 }

@@ -57,6 +57,14 @@ static inline int cluster_parse(const char *text, int is_bytes, double least, do
     if (unit) end += is_binary ? 3 : 1;
     return end != text && !*end && *value >= least && *value <= most;
 }
+/* Numbers of table rows, by their name. */
+static inline int cluster_rows_dtype(const char *name, neo_dtype *dtype) {
+    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    int i = 0;
+    while (i < 4 && strcmp(name, neo_dtype_name(known[i]))) i++;
+    if (i < 4) *dtype = known[i];
+    return i < 4;
+}
 /* Whether number i of a line is of bytes. */
 static inline int cluster_is_bytes(const char *what, int i) {
     return i == 0 && (strcmp(what, "memory") == 0 || strcmp(what, "tier") == 0 ||

@@ -102,7 +102,8 @@ static int parse_sweep(command *c) {
             return fprintf(stderr, "plan: %s: of one plan, not of a --sweep\n", NAMES[alone[i]]), 2;
     if (c->given[OPT_SWEEP] && (!ranks || !sweep_range(ranks, &c->first, &c->last)))
         return fprintf(stderr, "plan: --sweep: wants --ranks FIRST..LAST, of 1 to 4096 and FIRST "
-                       "not above LAST, not '%s'\n", ranks ? ranks : "none"), 2;
+                       "not above LAST%s%s%s\n", ranks ? ", not '" : "", ranks ? ranks : "",
+                       ranks ? "'" : ""), 2;
     if (!c->given[OPT_SWEEP] && ranks && strstr(ranks, ".."))
         return fprintf(stderr, "plan: --ranks %s: a range belongs to a --sweep\n", ranks), 2;
     if (c->given[OPT_RISK] && c->given[OPT_JSON])

@@ -41,8 +41,8 @@
                                       last; of products of rows dots, dots-backward; of attention
                                       attention, attention-backward, rest, rest-backward
      pipeline on                      exchanges run beside computation
-     tier dram 24GiB lfu              of rows in memory, which come and go as neo_tier does it (lfu
-                                      or lru); all others lie in
+     tier dram 24GiB lfu              of copies of tables, and of rows in memory, which come and go
+                                      as neo_tier does it (lfu or lru); all others lie in
      tier disk 2TiB 3e9 5             a file: its bytes, bytes per second, and us that a row takes
                                       besides (plan --calibrate --disk measures both)
      jitter 0.05 0.1 0.001 3          chance (--risk): tasks and exchanges take 5 %, 10 % more or
@@ -116,9 +116,11 @@ static void *more(void *p, size_t bytes) {
 static double number_of(const source *s, const char *text, int is_bytes, double least,
                         double most) {
     double value;
+    char what[160];
     if (cluster_parse(text, is_bytes, least, most, &value)) return value;
-    fail_at(s, "not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in "
-               "32GiB):", text);
+    snprintf(what, sizeof what, "not a number from %g to %g (K, M, G, T, KiB, MiB, GiB, TiB may "
+             "follow, as in 32GiB):", least, most);
+    fail_at(s, what, text);
     return 0;
 }
 static double number(const source *s, const char *text, double least, double most) {
@@ -174,11 +176,9 @@ static neo_pooling pooling_of(const source *s, const char *name) {
 }
 
 static neo_dtype rows_dtype_of(const source *s, const char *name) {
-    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(name, neo_dtype_name(known[i])) == 0) return known[i];
-    fail_at(s, "not f32, f16, bf16 or i8:", name);
-    return NEO_F32;
+    neo_dtype dtype = NEO_F32;
+    if (!cluster_rows_dtype(name, &dtype)) fail_at(s, "not f32, f16, bf16 or i8:", name);
+    return dtype;
 }
 
 /* A word NAME=VALUE of a table. */

@@ -399,10 +399,16 @@ static neo_status cli_check_board(const cli_board *b, const cli_machine *machine
     return NEO_OK;
 }
 
-/* --load is of a file. */
+/* --load is of a file that is there, also of a run that ends before it is read. */
 static neo_status cli_check_load(const char *path) {
     int64_t step;
-    if (!path || neo_find_checkpoint(path, &step) != NEO_OK) return NEO_OK;
+    if (!path) return NEO_OK;
+    if (neo_find_checkpoint(path, &step) != NEO_OK) {
+        FILE *f = fopen(path, "rb");
+        if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--load %s: %s", path, strerror(errno));
+        (void)fclose(f);
+        return NEO_OK;
+    }
     REFUSE("--load %s: checkpoints of a run, not a safetensors file: give them by --checkpoint "
            "(a gpt's with --resume), or make a file of them: build/merge %s FILE", path, path);
 }

@@ -140,24 +140,12 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
 
 /* Leaves of the checkpoint that a run begins with, the newest or the best; 0: none says it. */
 static int saved_leaves(const char *dir) {
-    static const char key[] = "\"repro_shards\": \"";
-    char best[4096], path[4096], text[8192];
-    int64_t step;
-    FILE *f = NULL;
+    static const char key[] = "repro_shards";
+    char best[4096], text[32] = "";
     snprintf(best, sizeof best, "%s/best", dir);
-    if (neo_find_checkpoint(dir, &step) != NEO_OK &&
-        neo_find_checkpoint(dir = best, &step) != NEO_OK)
-        return 0;
-    for (int old = 0; !f && old < 2; old++) { /* .old: of a save that was killed */
-        snprintf(path, sizeof path, "%.4000s/step-%012lld%s/manifest.json", dir, (long long)step,
-                 old ? ".old" : "");
-        f = fopen(path, "rb");
-    }
-    if (!f) return 0;
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
-    const char *word = strstr(text, key);
-    const long leaves = word ? strtol(word + sizeof key - 1, NULL, 10) : 0;
+    if (neo_checkpoint_word(dir, 0, key, text, sizeof text) != NEO_OK)
+        (void)neo_checkpoint_word(best, 0, key, text, sizeof text);
+    const long leaves = strtol(text, NULL, 10);
     return leaves > 0 && leaves <= 4096 ? (int)leaves : 0;
 }
 

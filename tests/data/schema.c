@@ -113,7 +113,8 @@ static const struct {
      "sample-weight or skip, found 'shft=3' (did you mean shift=?)"},
     {"a categry\n", "found 'categry' (did you mean category?)"},
     {"a category mincount=3\n", "found 'mincount=3' (did you mean min_count=?)"},
-    {"a dense rows=3\n", "found 'rows=3' (rows= is no option here)"},
+    {"city hash rows=100\n", "found 'hash' (hash comes behind what a column is, as category)"},
+    {"a dense rows=3\n", "found 'rows=3' (rows= comes behind what a column is"},
     {"a label\r\n\r\nb dens\r\n", "columns:3:3: expected label"},
 };
 static void description_mistakes(void) {

@@ -656,6 +656,18 @@ static void metrics(void) {
     CHECK_ERR(neo_checkpoint_metric(ctx, root, 3, "none", &back), NEO_ERR_NOT_FOUND,
               "step-000000000003: it has no metric none");
     CHECK_ERR(neo_checkpoint_metric(ctx, root, 4, "auc", &back), NEO_ERR_NOT_FOUND, "of step 4");
+    char word[8] = "before", leaves[32];
+    CHECK_OK(neo_checkpoint_word(root, 0, "repro_shards", leaves, sizeof leaves));
+    CHECK_INT(strtol(leaves, NULL, 10), neo_ctx_repro_shards(ctx));
+    CHECK_OK(neo_checkpoint_word(root, 3, "repro_shards", leaves, strlen(leaves) + 1));
+    CHECK_ERR(neo_checkpoint_word(root, 3, "repro_shards", word, strlen(leaves)), NEO_ERR_CAPACITY,
+              "step-000000000003: repro_shards takes");
+    CHECK_ERR(neo_checkpoint_word(root, 3, "repro", word, sizeof word), NEO_ERR_NOT_FOUND,
+              "step-000000000003: its definition has no repro");
+    CHECK_ERR(neo_checkpoint_word(root, 4, "repro_shards", word, sizeof word), NEO_ERR_NOT_FOUND,
+              "of step 4");
+    CHECK_ERR(neo_checkpoint_word(root, 3, NULL, word, sizeof word), NEO_ERR_ARG, "NULL");
+    CHECK(strcmp(word, "before") == 0);
     CHECK_ERR(neo_checkpoint_metric(ctx, root, 3, NULL, &back), NEO_ERR_ARG, "NULL");
     CHECK(back == 7);
     CHECK_ERR(save_metrics(ctx, m.state, bad, 3), NEO_ERR_ARG, "metric a is there twice");

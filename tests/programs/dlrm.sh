@@ -1433,6 +1433,19 @@ else
 fi
 refused "weights that are text" 'plain_file' $model --load "$W/plain_file" --eval
 refused "weights that are missing" 'missing' $model --load "$W/missing" --eval
+refused "weights that are missing, of a run that counts" "--load $W/missing: No such file" $model \
+    --load "$W/missing" --save-plan-model "$W/none.model"
+# Plans are for as many ids as the data has: 1 or 8 in a bag.
+for ids in 1 8; do
+    awk -v n=$ids 'BEGIN { for (i = 0; i < 512; i++) { line = i % 2; for (f = 0; f < 2; f++)
+        for (k = 0; k < n; k++) line = line " " f ":" (i * 7 + k) % 50 ":1"; print line } }' \
+        >"$W/bags.ffm"
+    $D --data "$W/bags.ffm" --format libffm --model fm --rows 100 --batch 16384 --ranks 2 \
+        --plan tw --show-plan >"$W/plan_of_$ids" 2>"$W/err"
+done
+if [ "$(sed -n 's/.* is predicted to take \([0-9.]*\) ms.*/\1/p' "$W"/plan_of_[18] |
+    awk 'NR == 1 { one = $1 } END { print (NR == 2 && $1 > 2 * one) }')" = 1 ]; then pass; else
+    fail "plans of 1 and 8 ids: $(head -1 -q "$W"/plan_of_[18]) $(cat "$W/err")"; fi
 refused "weights that are a folder" "$W" $model --load "$W" --eval
 
 # A full disk (files limited in size): a message, and the earlier checkpoint still loads.

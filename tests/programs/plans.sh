@@ -124,11 +124,11 @@ refuse "half a rank" "$good_model" 'ranks 2.5 1\n' "bad.cluster:1: not a whole n
 refuse "a word behind a mark of UTF-8" '\357\273\277batch 100\ncable a\n' "$good_cluster" \
     "bad.model:2: nothing that a model has: 'cable'"
 refuse "a number" 'batch ten\n' "$good_cluster" \
-    "bad.model:1: not a number, or out of range $units: 'ten'"
+    "bad.model:1: not a number from 1 to 1e+12 $units: 'ten'"
 refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' \
-    "bad.cluster:2: not a number, or out of range $units: '3GB'"
+    "bad.cluster:2: not a number from 1 to 1e+18 $units: '3GB'"
 refuse "a unit alone" 'batch 100\nskew K\n' "$good_cluster" \
-    "bad.model:2: not a number, or out of range $units: 'K'"
+    "bad.model:2: not a number from 0 to 100 $units: 'K'"
 refuse "a size" 'batch 100\n\ntable a 100 2\n' "$good_cluster" \
     "bad.model:3: not rows x columns, as 1000x64: '100'"
 refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" \
@@ -151,7 +151,7 @@ for name in a%%2 %%zz %%00 %%; do
         "bad.model:2: % begins no byte of two digits in"
 done
 refuse "a default as 0" "$good_model" 'ranks 4 2\nstep_near 0\n' \
-    "bad.cluster:2: not a number, or out of range $units: '0'"
+    "bad.cluster:2: not a number from 1e-06 to 1e+06 $units: '0'"
 refuse "a placement" 'batch 100\ntable a 1x1 1 placements=tw,up\n' "$good_cluster" \
     "bad.model:2: not a placement: 'up'"
 refuse "an optimizer" 'optimizer adam2\n' "$good_cluster" \
@@ -162,12 +162,12 @@ refuse "no tables" 'batch 100\n' "$good_cluster" "bad.model: has no table"
 refuse "no batch" 'table a 1x1 1\n' "$good_cluster" "bad.model: has no batch"
 refuse "no ranks" "$good_model" 'memory 3GiB\n' "bad.cluster: has no ranks"
 refuse "ranks" "$good_model" 'ranks 0 2\n' \
-    "bad.cluster:1: not a number, or out of range $units: '0'"
+    "bad.cluster:1: not a number from 1 to 4096 $units: '0'"
 refuse "a curve" "$good_model" 'ranks 4 2\nrows adam2 1 2 3 4 5 6\n' \
     "bad.cluster:2: no curve: 'adam2'"
 refuse "half a curve" "$good_model" 'ranks 4 2\nrows adam 1 2 3\n' \
     "bad.cluster:2: more words are wanted after 'rows'"
-refuse "a skew" 'batch 100\nskew -1\n' "$good_cluster" "bad.model:2: not a number, or out of range"
+refuse "a skew" 'batch 100\nskew -1\n' "$good_cluster" "bad.model:2: not a number from 0 to 100 "
 refuse "none distinct" 'batch 100\ndistinct 0\n' "$good_cluster" "bad.model:2: not a number"
 refuse "a unit's place" 'batch 100\nunit u before 2-3\n' "$good_cluster" \
     "bad.model:2: neither beside nor after: 'before'"
@@ -252,7 +252,9 @@ refuse_option "--set batch=: not NAME=VALUE" --set batch=
 refuse_option "--set batch: neither WHAT=VALUE, as batch=64K, nor a1, a2, f1 or i1" --set batch
 refuse_option "has units and also bottom_flops" --set bottom_flops=1e9
 refuse_option "--timeline t.png: ends in neither .svg nor .json" --timeline t.png
-refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8
+refuse_option "FIRST not above LAST, not '8'" --sweep --ranks 8
+refuse_option "wants --ranks FIRST..LAST, of 1 to 4096 and FIRST not above LAST" --sweep
+grep -q none "$W/err" && fail "a sweep without ranks: $(cat "$W/err")"
 refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8..5000
 refuse_option "of 1 to 4096 and FIRST not above LAST, not '8..4'" --sweep --ranks 8..4
 refuse_option "--ranks 4..8: a range belongs to a --sweep" --ranks 4..8
@@ -302,12 +304,12 @@ awk 'BEGIN { print "batch 4096\noptimizer sgd"
     for (i = 0; i < 20; i++)
         printf "table t%d %dx%d %d\n", i, 1000 * 1.38 ^ i, i % 2 ? 64 : 16, 1 + i * 7 % 20 }' \
     >"$W/level.model"
-for room in 56 30; do
+for room in 60 36; do
     printf 'ranks 8 8\ntier dram %dMiB lfu\ntier disk 2TiB 3e9 5\n' $room >"$W/level.cluster"
     "$B/plan" "$W/level.model" "$W/level.cluster" >"$W/out$room" 2>&1
 done
-if grep -q '^tiers: 100.000 %' "$W/out56" && grep -q '^tiers: ' "$W/out30"; then pass
-else fail "tiers with room: $(grep ^tiers "$W/out56") $(tail -1 "$W/out30")"; fi
+if grep -q '^tiers: 100.000 %' "$W/out60" && grep -q '^tiers: ' "$W/out36"; then pass
+else fail "tiers with room: $(grep ^tiers "$W/out60") $(tail -1 "$W/out36")"; fi
 refuse "a tier" "$good_model" 'ranks 4 2\ntier ssd 1G\n' \
     "bad.cluster:2: neither dram nor disk: 'ssd'"
 refuse "a policy" "$good_model" 'ranks 4 2\ntier dram 1GiB age\n' \
@@ -434,7 +436,7 @@ same "a sweep across nodes of 6" "$(awk '$1 + 0 && $3 + 0 { print $1 }' "$W/out"
     "2 4 8 16 "
 refuse_option "--replicas: the ranks are not so many groups, of nodes or inside of nodes: '3'" \
     --replicas 3
-refuse_option "--replicas: not a number, or out of range" --replicas many
+refuse_option "--replicas: not a number from 1 to 4096" --replicas many
 refuse_option "--sync-every: is of --replicas" --sync-every 4
 refuse_option "--out $W/if.model: is read, too: give another name" --out "$W/if.model"
 refuse_option "--timeline $W/a.svg: is written by --svg, too" --svg "$W/a.svg" \
@@ -528,7 +530,7 @@ refuse_option "--risk: of one plan, not of a --sweep" --risk --sweep --ranks 1..
 refuse "a layer" "$good_model" 'ranks 4 2\nlayer sideways 1 1 1 1 1\n' \
     "bad.cluster:2: no way of a layer (forward, backward, last, dots ...): 'sideways'"
 refuse "jitter" "$good_model" 'ranks 4 2\njitter 0.1 0.1 2 3\n' \
-    "bad.cluster:2: not a number, or out of range"
+    "bad.cluster:2: not a number from 0 to 1 "
 
 # Products of rows take what the cluster file says of them, or what their flops do.
 printf 'batch 100\nunit u after dots=3x16\ntable a 9x16 1\n' >"$W/dots.model"

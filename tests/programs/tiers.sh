@@ -146,6 +146,18 @@ if [ -z "$SANITIZER" ] && [ -x /usr/bin/time ]; then
         if [ $more -le $((most * 1024 * 102 / 100)) ]; then pass; else
             fail "${most}M took $more KB"; fi
     done
+    # On ranks copies of tables are within the memory of each, too.
+    small="--synthetic 12000 --rows 3000 --dim 64 --batch 64 --ranks 2 --repro-shards 4"
+    whole=$(state_of $D $small)
+    state_of /usr/bin/time -f %M -o "$W/peak_none" $D $small --rows 1 --plan tw \
+        >"$W/out"
+    for most in 4 6; do
+        below=$(state_of /usr/bin/time -f %M -o "$W/peak" $D $small $tier --memory ${most}M)
+        same "${most}M of each rank" "$below" "$whole"
+        more=$(($(tail -1 "$W/peak") - $(tail -1 "$W/peak_none")))
+        if [ $more -le $((2 * most * 1024 * 102 / 100)) ]; then pass; else
+            fail "2 ranks of ${most}M took $more KB"; fi
+    done
 else
     skip "peak memory: no /usr/bin/time, or a sanitizer's own memory"
 fi
@@ -188,6 +200,12 @@ least=$(sed -n 's/.*a batch of these tables needs \([0-9]*\).*/\1/p' "$W/err")
 refused "a byte too little" "needs $least" $tier --memory $((least - 1))
 if "$D" $base $tier --memory "$least" >"$W/out" 2>&1; then pass; else
     fail "what it needs is too little: $(tail -1 "$W/out")"; fi
+refused "too little on ranks" "a batch of these tables needs [0-9]*" $tier --memory 1K --ranks 4
+refused "copies" "needs [0-9]*; of table '[^']*', [0-9]* bytes, every rank has a copy: give as \
+many by --memory" $tier --memory 1M --ranks 4 --plan dp
+copied=$(sed -n 's/.* needs \([0-9]*\);.*/\1/p' "$W/err")
+if "$D" $base $tier --memory "$copied" --ranks 4 --plan dp >"$W/out" 2>&1; then pass; else
+    fail "what copies need is too little: $(tail -1 "$W/out")"; fi
 refused "no device" "--tier -: .* --device cuda alone: name a file" --tier - --memory 8M
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M

@@ -691,6 +691,113 @@ static void no_rank_waits_for_the_end_of_another(void) {
     }
 }
 
+/* ---- one rank searches for all ---- */
+typedef struct Shared {
+    Case *c;
+    char path[300];
+    int way; /* 0: searched, 1: uniform, 2: read from path, which only rank 0 is told */
+} Shared;
+static neo_status plan_by(const Shared *s, neo_ctx *ctx, neo_plan **plan) {
+    if (s->way == 0) return neo_plan_create(ctx, &s->c->plan, plan);
+    if (s->way == 1) return neo_plan_create_uniform(ctx, &s->c->plan, NEO_COLUMN_WISE, plan);
+    return neo_plan_read(ctx, &s->c->plan, s->path, plan);
+}
+/* Two plans say the same of all ranks, and of why. */
+static int alike(const neo_plan *a, const neo_plan *b) {
+    char why[2][4000];
+    const neo_plan_step x = neo_plan_step_of(a), y = neo_plan_step_of(b);
+    int same = neo_plan_digest(a) == neo_plan_digest(b) && x.most_bytes == y.most_bytes &&
+               memcmp(&x.plain, &y.plain, sizeof x.plain) == 0 &&
+               memcmp(&x.pipelined, &y.pipelined, sizeof x.pipelined) == 0;
+    for (int32_t r = 0; r < neo_plan_desc_of(a)->cluster.ranks; r++) {
+        const neo_plan_rank p = neo_plan_rank_of(a, r), q = neo_plan_rank_of(b, r);
+        same &= memcmp(&p, &q, sizeof p) == 0;
+    }
+    for (int32_t t = 0; t < neo_plan_desc_of(a)->bags->table_count; t++) {
+        (void)neo_plan_why(a, t, why[0], sizeof why[0]);
+        (void)neo_plan_why(b, t, why[1], sizeof why[1]);
+        same &= strcmp(why[0], why[1]) == 0;
+    }
+    return same;
+}
+static neo_status share_plan(neo_comm *comm, void *user) {
+    const Shared *s = user;
+    const int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
+    neo_plan *plan = NULL, *own = NULL;
+    neo_status status = NEO_OK;
+    int64_t count, sent = 0;
+    if (rank == 0) status = plan_by(s, neo_comm_ctx(comm), &plan);
+    neo_comm_reset_stats(comm);
+    TRY(neo_plan_broadcast(comm, &s->c->plan, status, &plan));
+    const neo_comm_counter bytes = neo_comm_get_stats(comm).op[NEO_COMM_BROADCAST];
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) sent += bytes.bytes[level];
+    (void)neo_plan_pieces(plan, &count);
+    TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
+    EXPECT(sent == (ranks - 1) * (24 + 40 * count));
+    TRY(plan_by(s, neo_comm_ctx(comm), &own));
+    EXPECT(alike(plan, own));
+    neo_plan_destroy(own);
+    neo_shard *shard;
+    TRY(neo_shard_create(comm, plan, &shard));
+    neo_plan_destroy(plan);
+    for (int i = 0; i < s->c->steps; i++) TRY(step(s->c, comm, shard, i));
+    TRY(check_digest(comm, shard, s->c->digest));
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void one_rank_searches_for_all(void) {
+    static Case c;
+    char dir[256];
+    REQUIRE(dir_make(dir));
+    for (int i = 0; i < 9; i++) {
+        neo_ctx *ctx;
+        const int ranks = 1 + i % 4;
+        Shared s = {.c = &c, .way = i % 3};
+        begin(&c, &ctx, ranks, i, i % 2);
+        snprintf(s.path, sizeof s.path, "%s/plan", dir);
+        neo_plan *plan = NULL;
+        CHECK_OK(neo_plan_create_from(ctx, &c.plan, c.pieces, c.piece_count, &plan));
+        if (plan) CHECK_OK(neo_plan_write(plan, s.path));
+        neo_plan_destroy(plan);
+        const neo_comm_desc d = comm_desc();
+        CHECK_OK(neo_comm_spawn(ranks, &d, share_plan, &s, NULL));
+        end(&c, ctx, ranks);
+    }
+    CHECK(dir_remove(dir));
+}
+/* Whatever a rank brings or finds, all have the same message, no plan, and go on. */
+static neo_status share_nothing(neo_comm *comm, void *user) {
+    const Case *c = user;
+    const int rank = neo_comm_rank(comm);
+    for (int i = 0; i < 4; i++) {
+        static const char *const says[] = {
+            "rank 0: neo_plan_create: the tables do not fit: 3 ranks with 10 bytes each; ",
+            "rank 1: no file", "rank 0: neo_plan_broadcast: rank 0 has no plan",
+            "rank 2: neo_plan_broadcast: cluster.ranks is 0"};
+        static const neo_status ends[] = {NEO_ERR_CAPACITY, NEO_ERR_IO, NEO_ERR_ARG, NEO_ERR_ARG};
+        neo_plan_desc d = c->plan;
+        neo_plan *plan = NULL;
+        neo_status status = NEO_OK;
+        if (i == 0) d.cluster.memory_bytes = 10;
+        if (rank == 0 && i != 2) status = neo_plan_create(neo_comm_ctx(comm), &d, &plan);
+        if (rank == 1 && i == 1) status = neo_fail(NEO_ERR_IO, "no file");
+        if (rank == 2 && i == 3) d.cluster.ranks = 0;
+        status = neo_plan_broadcast(comm, &d, status, &plan);
+        EXPECT(status == ends[i] && !plan);
+        EXPECT(strncmp(neo_last_error(), says[i], strlen(says[i])) == 0);
+        if (strncmp(neo_last_error(), says[i], strlen(says[i])))
+            printf("  rank %d: '%s', expected '%s'\n", rank, neo_last_error(), says[i]);
+    }
+    EXPECT(neo_plan_broadcast(comm, NULL, NEO_OK, NULL) == NEO_ERR_ARG);
+    return NEO_OK;
+}
+static void no_rank_has_a_plan_that_another_lacks(void) {
+    static Case c;
+    neo_ctx *ctx;
+    begin(&c, &ctx, 3, 0, 0);
+    run_and_end(&c, ctx, 3, share_nothing);
+}
+
 int main(void) {
     RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
     RUN(batches_wait_for_others);
@@ -706,5 +813,7 @@ int main(void) {
     RUN(no_rank_holds_more_than_planned);
     RUN(rows_cut_without_buckets_add_nearly_alike);
     RUN(no_rank_waits_for_the_end_of_another);
+    RUN(one_rank_searches_for_all);
+    RUN(no_rank_has_a_plan_that_another_lacks);
     return test_end("shard/errors_and_resume");
 }

@@ -309,6 +309,7 @@ static neo_status on_rank(neo_comm *comm, void *user) {
     CHECK_INT(has, x.weight_bytes + x.state_bytes + x.buffer_bytes);
     CHECK_INT(memory.file_bytes, x.file_bytes);
     CHECK(neo_tier_get_stats(tier).memory_bytes <= tier_desc.memory_bytes);
+    CHECK(x.weight_bytes + x.state_bytes <= tier_desc.memory_bytes);
     neo_shard_destroy(shard);
     neo_plan_destroy(plan);
     neo_tier_destroy(tier);
@@ -338,6 +339,69 @@ static void ranks(void) {
         CHECK_OK(neo_comm_spawn(n / 4 % 2 ? 4 : 2, &desc, on_rank,
                                 (void *)(uintptr_t)&placements[n % 4], NULL));
     }
+    model_free();
+}
+
+/* A plan of 2 ranks by so much memory of each; NULL: there is none. */
+static neo_status plan_within(int64_t memory, int copied, neo_plan **plan) {
+    const neo_tier_desc desc = {file, memory, NEO_EVICT_LRU, 0, 1, 0, 0, 0};
+    *plan = NULL;
+    CHECK_OK(neo_tier_create(m.ctx, &desc, &m.tier));
+    m.bags.tier = m.tier;
+    const neo_status status =
+        copied ? neo_plan_create_uniform(m.ctx, &m.plan, NEO_DATA_PARALLEL, plan)
+               : neo_plan_create(m.ctx, &m.plan, plan);
+    neo_tier_destroy(m.tier);
+    return status;
+}
+/* Bytes of lines and copies of the rank with most. */
+static int64_t held(const neo_plan *plan) {
+    int64_t most = 0;
+    for (int32_t r = 0; r < 2; r++) {
+        const neo_plan_rank x = neo_plan_rank_of(plan, r);
+        const int64_t bytes = x.weight_bytes + x.state_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+/* Tables of few rows, of which every rank has a copy where there is room: none where there is not,
+   and all plans are within the memory. */
+static void copies(void) {
+    static const int64_t rows[4] = {80, 30000, 9, 60};
+    int64_t needs = 0, fewest = -1;
+    int found = 1;
+    neo_plan *plan;
+    model_make(BATCH, 16, 4, rows, IDS);
+    m.plan.cluster.ranks = 2;
+    for (int t = 0; t < 4; t++) m.table[t].row_buckets = 4;
+    m.plan.cluster.link[NEO_LEVEL_LOCAL].bandwidth = 1e6; /* rows are dear to send, */
+    m.plan.cluster.file_row_us = 50.0;                    /* and to read */
+    CHECK_ERR(plan_within(1000, 1, &plan), NEO_ERR_CAPACITY,
+              "; of table 't 1', 1920000 bytes, every rank has a copy");
+    const char *said = strstr(neo_last_error(), "a batch of these tables needs ");
+    REQUIRE(said && sscanf(said, "a batch of these tables needs %lld", (long long *)&needs) == 1);
+    CHECK(needs > (80 + 30000 + 9 + 60) * 64);
+    CHECK_ERR(plan_within(needs - 1, 1, &plan), NEO_ERR_CAPACITY, "every rank has a copy");
+    CHECK_OK(plan_within(needs, 1, &plan));
+    if (plan) CHECK(held(plan) > needs / 12 && held(plan) <= needs);
+    neo_plan_destroy(plan);
+    for (int64_t memory = 2 * needs; found; memory = memory * 9 / 10) {
+        const neo_status status = plan_within(memory, 0, &plan);
+        int64_t of = 0;
+        if (status != NEO_OK) { /* a batch alone has no room, without a copy */
+            CHECK_ERR(status, NEO_ERR_CAPACITY, "a batch of these tables needs");
+            CHECK(!strstr(neo_last_error(), "has a copy"));
+            found = 0;
+            continue;
+        }
+        for (int t = 0; t < 4; t++)
+            of += neo_plan_placement(plan, t) == NEO_DATA_PARALLEL ? rows[t] : 0;
+        CHECK(held(plan) <= memory);
+        fewest = of;
+        if (memory == 2 * needs) CHECK(of > 0);
+        neo_plan_destroy(plan);
+    }
+    CHECK_INT(fewest, 0);
     model_free();
 }
 
@@ -565,6 +629,7 @@ int main(int argc, char **argv) {
     RUN(counts);
     RUN(bad_files);
     RUN(ranks);
+    RUN(copies);
     RUN(read_ahead_on_ranks);
     RUN(unused);
     if (TEST_WATCHED < 2) { /* figures of one thread */

@@ -83,7 +83,8 @@ static neo_status alloc_hot_rows(hot_tables *h) {
     }
     h->names = calloc(most, sizeof *h->names), h->desc = calloc(most, sizeof *h->desc);
     h->placements = calloc(most, sizeof *h->placements), h->most = calloc(count, sizeof *h->most);
-    return h->names && h->desc && h->placements && h->most ? NEO_OK : out_of_memory();
+    h->ids = calloc(most, sizeof *h->ids);
+    return h->names && h->desc && h->ids && h->placements && h->most ? NEO_OK : out_of_memory();
 }
 /* Unless a checkpoint or a plan says: none. */
 static int64_t most_of(int64_t asked) { return asked == CLI_AUTO ? 0 : asked; }
@@ -95,6 +96,7 @@ static neo_status choose_rows(model *m, const options *o, const neo_bags_desc *b
     h->tables = (size_t)bags->table_count;
     TRY(alloc_hot_rows(h));
     memcpy(h->desc, bags->tables, h->tables * sizeof *h->desc);
+    memcpy(h->ids, m->ids, h->tables * sizeof *h->ids);
     for (size_t t = 0; t < h->tables; t++)
         h->most[t][HOT] = most_of(o->hot_rows), h->most[t][WARM] = most_of(o->warm_rows);
     if ((chooses || !o->profile) && goes_on && neo_find_checkpoint(o->saves.dir, &step) == NEO_OK)
@@ -199,6 +201,7 @@ static int32_t add_tables(model *m, int kind, int32_t next) {
         char (*names)[160] = &h->names[(1 + CLASSES) * t];
         if (!h->count[kind][t]) continue;
         *of = h->desc[t];
+        h->ids[next] = h->ids[t];
         snprintf(names[1 + kind], sizeof *names, "%.150s.%s", of->name, words[kind]);
         of->name = names[1 + kind], of->rows = h->count[kind][t];
         if (kind == HOT) of->row_buckets = 0;
@@ -226,7 +229,8 @@ static neo_status split_tables(model *m, const options *o, neo_bags_desc *bags) 
         snprintf(names[0], sizeof *names, "%.150s.cold", h->desc[t].name);
         h->desc[t].name = names[0]; /* not that of a table which has all rows */
     }
-    bags->tables = h->desc, bags->table_count = rest, bags->max_ids = bags->max_batch * rest;
+    bags->tables = h->desc, bags->table_count = rest;
+    bags->max_ids = most_ids(bags->max_batch, h->ids, rest);
     return NEO_OK;
 }
 /* Split batches of so many features, and their rows. */
@@ -236,7 +240,7 @@ static neo_status alloc_split(model *m, int32_t count) {
     for (int i = 0; i < 2 + (rest > count && all > rest); i++)
         TRY(neo_jagged_create(m->ctx, &(neo_jagged_desc){.feature_count = i < 2 ? all : rest,
                                   .max_bags = m->most_samples * all,
-                                  .max_ids = m->most_samples * (int64_t)count,
+                                  .max_ids = most_ids(m->most_samples, h->ids, count),
                                   .weighted = neo_schema_is_weighted(m->schema)},
                               i < 2 ? &h->split[i] : &h->between));
     return alloc_rows(m, all * h->desc[0].dim, &h->wide);
@@ -250,22 +254,25 @@ static neo_status check_leaves(int leaves, int nodes) {
     return NEO_OK;
 }
 /* The tables of warm rows: by ranges of rows over the ranks of a node, alike in all nodes.
-   others: the tables of the rest, before those of warm rows. */
+   others: the tables of the rest, before those of warm rows. Collective. */
 static neo_status plan_warm(model *m, const options *o, const neo_bags_desc *others,
                             neo_plan **plan) {
     const int ranks = neo_comm_size(m->comm), per_node = ranks_per_node(m->comm);
     neo_bags_desc bags = *others;
-    neo_plan_desc d;
+    neo_plan_desc d = {0};
+    const double *ids = m->hot.ids + others->table_count;
     bags.name = "warm";
     bags.tables = others->tables + others->table_count, bags.table_count = m->hot.features[WARM];
-    bags.max_ids = bags.max_batch * bags.table_count;
-    TRY(describe_plan(m, o, &bags, &d));
-    d.table_placements = NULL;
+    bags.max_ids = most_ids(bags.max_batch, ids, bags.table_count);
+    neo_status status = describe_plan(m, o, &bags, &d);
+    d.table_placements = NULL, d.ids_per_sample = ids;
     d.replicas = ranks / per_node, d.sync_every = NEO_SYNC_MERGED, d.skip_empty = 1;
     d.cluster.ranks = per_node, d.cluster.memory_bytes = 0;
     d.dense_flops_bottom = d.dense_flops_top = 0, d.dense_params = 0;
-    TRY(check_leaves(neo_ctx_repro_shards(m->ctx), d.replicas));
-    return neo_plan_create_uniform(m->ctx, &d, NEO_ROW_WISE, plan);
+    if (status == NEO_OK) status = check_leaves(neo_ctx_repro_shards(m->ctx), d.replicas);
+    if (status == NEO_OK && neo_comm_rank(m->comm) == 0)
+        status = neo_plan_create_uniform(m->ctx, &d, NEO_ROW_WISE, plan);
+    return neo_plan_broadcast(m->comm, &d, status, plan);
 }
 /* Collective. */
 static neo_status create_warm(model *m, const options *o, const neo_plan *plan) {
@@ -281,11 +288,11 @@ static neo_status create_warm(model *m, const options *o, const neo_plan *plan) 
 static neo_status split_batch(hot_tables *h, neo_jagged_buffer *to, const neo_jagged *batch) {
     const int64_t ids = neo_jagged_id_count(batch);
     for (int c = 0; c < CLASSES; c++) {
-        neo_jagged_buffer *part = c == HOT && h->between ? h->between : to;
+        neo_jagged_buffer *apart = c == HOT && h->between ? h->between : to;
         if (!h->features[c]) continue;
-        TRY(neo_jagged_reserve(part, batch->batch * neo_jagged_view(part)->feature_count, ids));
-        TRY(neo_jagged_split_hot(part, batch, (const int64_t *const *)h->rows[c], h->count[c]));
-        batch = neo_jagged_view(part);
+        TRY(neo_jagged_reserve(apart, batch->batch * neo_jagged_view(apart)->feature_count, ids));
+        TRY(neo_jagged_split_hot(apart, batch, (const int64_t *const *)h->rows[c], h->count[c]));
+        batch = neo_jagged_view(apart);
     }
     return NEO_OK;
 }
@@ -415,6 +422,6 @@ static void destroy_hot_rows(model *m) {
         free(h->rows[c]), free(h->count[c]);
     }
     neo_tensor_free(m->ctx, &h->wide);
-    free(h->names), free(h->desc), free(h->placements), free(h->most);
+    free(h->names), free(h->desc), free(h->ids), free(h->placements), free(h->most);
 }
 #endif

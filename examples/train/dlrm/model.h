@@ -12,6 +12,7 @@
    of deepfm also dense numbers, factors --> top MLP ----+                                  */
 #ifndef DLRM_MODEL_H
 #define DLRM_MODEL_H
+#include "../../plan/cluster.h"
 #include "formats.h"
 #include "neo_store.h"
 
@@ -54,6 +55,7 @@ typedef struct hot_tables {
     char (*names)[160];       /* [tables][1 + CLASSES]: of the rest of a table, of its rows */
     int32_t features[CLASSES]; /* of tables that have such rows */
     neo_table_desc *desc;     /* the tables, then those of hot rows, of warm rows */
+    double *ids;              /* of each, as model.ids: at most */
     unsigned *placements;     /* of each */
     neo_jagged_buffer *split[2], *between; /* between: without the hot rows */
     neo_jagged rest[2], part[2]; /* of split: the features of the plan's tables; of warm rows */
@@ -124,6 +126,7 @@ typedef struct model {
     device_ids there;
     key_scores scores;
     served_tables served;
+    double *ids; /* of a sample, for each feature, in the mean: see look_at_ids */
     double hits; /* of ids in the tier's memory, predicted */
     neo_report *report;   /* on rank 0, or NULL */
     prediction predicted; /* with --report, on rank 0 */
@@ -169,11 +172,7 @@ static neo_status put_in_turn(model *m, turns *t, put_fn put, const neo_jagged *
 }
 
 static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
-    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
-    for (int i = 0; i < 4; i++) {
-        *dtype = known[i];
-        if (strcmp(name, neo_dtype_name(*dtype)) == 0) return NEO_OK;
-    }
+    if (cluster_rows_dtype(name, dtype)) return NEO_OK;
     REFUSE("--rows-dtype %s: not f32, f16, bf16 or i8", name);
 }
 
@@ -502,6 +501,7 @@ static void destroy_model(model *m) {
     }
     neo_towers_destroy(m->towers);
     free(m->tower);
+    free(m->ids);
     neo_tier_destroy(m->tier);
     neo_profile_destroy(m->profile);
     neo_fsdp_destroy(m->dense);

@@ -209,11 +209,11 @@ static const cli_option DLRM_OPTIONS[] = {
               "that tables and their training may take on a rank, 64M or 2G too (of 1024 KiB or "
               "MiB, as plan has it); 0: no limit"),
     CLI_TEXT("tier", tier, "FILE", NULL,
-             "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
-             "of each rank (the process takes 20 to 40 MB more, --checkpoint-async an eighth of "
-             "--memory); it is scratch: made anew when the run resumes. Rank R of several has "
-             "FILE.R. On a GPU --memory is the GPU's, - for FILE is memory of the host, and a step "
-             "is no graph"),
+             "of tables larger than memory: rows lie in a file, below a cache that takes, with "
+             "copies of tables, --memory of each rank (the process takes 20 to 40 MB more, "
+             "--checkpoint-async an eighth of --memory); it is scratch: made anew when the "
+             "run resumes. Rank R of several has FILE.R. On a GPU --memory is the GPU's, - for "
+             "FILE is memory of the host, and a step is no graph"),
     CLI_COUNT("prefetch", prefetch, "N", "1", 1, MOST_AHEAD,
               "of --tier: batches whose rows are known ahead: those that are in the file are read, "
               "and with 2 and more those that are in memory stay"),

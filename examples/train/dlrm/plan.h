@@ -2,7 +2,6 @@
    rows, pooled rows to the samples, gradients back (neo_shard). */
 #ifndef DLRM_PLAN_H
 #define DLRM_PLAN_H
-#include "../../plan/cluster.h"
 #include "model.h"
 
 /* Ranks of a node, if nodes have equally many and in order; else all ranks count as one node. */
@@ -44,6 +43,13 @@ static int64_t table_rows(const neo_ctx *ctx, const options *o, neo_feature f) {
     return o->keys ? (rows + unit - 1) / unit * unit : f.rows;
 }
 
+/* Ids of a batch in so many features: where their number varies, a quarter more than the mean. */
+static int64_t most_ids(int64_t batch, const double *ids, int32_t features) {
+    double sum = 0;
+    for (int32_t f = 0; f < features; f++) sum += ids[f] > floor(ids[f]) ? 1.25 * ids[f] : ids[f];
+    return (int64_t)ceil((double)batch * sum) + (sum <= 0);
+}
+
 static neo_status describe_plan(model *m, const options *o, const neo_bags_desc *bags,
                                 neo_plan_desc *to) {
     const mlp_size bottom = size_of_mlp(m->params[BOTTOM]), top = size_of_mlp(m->params[TOP]);
@@ -53,7 +59,7 @@ static neo_status describe_plan(model *m, const options *o, const neo_bags_desc 
     if (ranks % groups)
         REFUSE("--replicas %d: must divide the %d rank%s into groups", groups, ranks,
                PLURAL(ranks));
-    neo_plan_desc d = {.bags = bags,
+    neo_plan_desc d = {.bags = bags, .ids_per_sample = m->hot.tables ? m->hot.ids : m->ids,
                        .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline ? (int)o->prefetch : 0, .distinct = o->distinct,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
@@ -76,25 +82,32 @@ static neo_status describe_plan(model *m, const options *o, const neo_bags_desc 
     *to = d;
     return NEO_OK;
 }
-/* warm: of warm rows, which take a part of --memory; or NULL. */
+/* As --plan says. */
+static neo_status find_plan(model *m, const options *o, const neo_plan_desc *d, neo_plan **plan) {
+    neo_placement placement;
+    if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, d, plan);
+    if (neo_placement_parse(o->plan, &placement) == NEO_OK)
+        return neo_plan_create_uniform(m->ctx, d, placement, plan);
+    return neo_plan_read(m->ctx, d, o->plan, plan);
+}
+/* By rank 0, for all. warm: of warm rows, which take a part of --memory; or NULL. Collective. */
 static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags,
                               const neo_plan *warm, neo_plan **plan) {
     const int64_t taken = warm ? neo_plan_step_of(warm).most_bytes : 0;
-    neo_placement placement;
-    neo_plan_desc d;
-    neo_status status;
-    TRY(describe_plan(m, o, bags, &d));
-    if (d.cluster.memory_bytes && d.cluster.memory_bytes <= taken)
-        return neo_fail(NEO_ERR_CAPACITY, "--memory %lld: warm rows alone take %lld",
-                        (long long)o->memory, (long long)taken);
-    if (d.cluster.memory_bytes) d.cluster.memory_bytes -= taken;
-    if (strcmp(o->plan, "auto") == 0) status = neo_plan_create(m->ctx, &d, plan);
-    else if (neo_placement_parse(o->plan, &placement) == NEO_OK)
-        status = neo_plan_create_uniform(m->ctx, &d, placement, plan);
-    else status = neo_plan_read(m->ctx, &d, o->plan, plan);
-    if (status != NEO_ERR_CAPACITY || !taken) return status;
-    return neo_fail(status, "%s, and %lld of warm rows besides", neo_last_error(),
-                    (long long)taken);
+    neo_plan_desc d = {0};
+    neo_status status = describe_plan(m, o, bags, &d);
+    const int64_t left = status == NEO_OK ? d.cluster.memory_bytes : 0;
+    if (left && left <= taken)
+        status = neo_fail(NEO_ERR_CAPACITY, "--memory %lld: warm rows alone take %lld",
+                          (long long)o->memory, (long long)taken);
+    if (left) d.cluster.memory_bytes -= taken;
+    if (status == NEO_OK && neo_comm_rank(m->comm) == 0) {
+        status = find_plan(m, o, &d, plan);
+        if (status == NEO_ERR_CAPACITY && taken)
+            status = neo_fail(status, "%s, and %lld of warm rows besides", neo_last_error(),
+                              (long long)taken);
+    }
+    return neo_plan_broadcast(m->comm, &d, status, plan);
 }
 
 /* An MLP's option, as far as it needs no look at the data. out: its last width; 0: any. */
@@ -350,7 +363,7 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     *bags = (neo_bags_desc){.tables = tables, .table_count = count, .max_batch = o->batch,
-                            .max_ids = o->batch * count, .inverse = o->dedup != 0,
+                            .max_ids = most_ids(o->batch, m->ids, count), .inverse = o->dedup != 0,
                             .lazy_init = 1};
     return o->tier ? create_tier(m, o, bags) : NEO_OK;
 }

@@ -39,6 +39,7 @@ static neo_status write_plan_model(const model *m, const options *o, const neo_b
     int64_t widths[MLPS][MOST_WIDTHS];
     neo_dense_unit units[UNITS];
     FILE *f = fopen(o->save_plan_model, "wb");
+    const int open_error = errno;
     describe_units(m, bags->table_count, widths, units);
     if (f) {
         fprintf(f, "# dlrm --model %s: ids are those of %lld samples\nbatch %lld\n", o->model,
@@ -54,9 +55,9 @@ static neo_status write_plan_model(const model *m, const options *o, const neo_b
         for (int32_t t = 0; t < bags->table_count; t++)
             put_table(f, &bags->tables[t], (double)c->ids[t] / (double)(c->samples + !c->samples));
     }
-    int lost = !f || ferror(f) != 0;
-    if (f) lost |= fclose(f) != 0;
+    int lost = !f || ferror(f) != 0, error = f ? 0 : open_error;
+    if (f && fclose(f) != 0) lost = 1, error = errno;
     if (!lost) return NEO_OK;
-    return neo_fail(NEO_ERR_IO, "--save-plan-model: %s: %s", o->save_plan_model, strerror(errno));
+    return neo_fail(NEO_ERR_IO, "--save-plan-model: %s%s", o->save_plan_model, why_lost(error));
 }
 #endif

@@ -74,12 +74,13 @@ typedef struct run {
     int saved;             /* the checkpoint of `step` is there */
 } run;
 
-/* Opens a reader of this rank's samples: on rank 0 first, which leaves an index of text to the
-   others, and sends standard input to all ranks. Collective. */
+/* Opens a reader of this rank's samples, in batches of --batch unless d has another: on rank 0
+   first, which leaves an index of text to the others, and sends standard input to all ranks.
+   Collective. */
 static neo_status open_source(run *r, neo_reader_desc d, source *s) {
     int from_stdin = 0;
     for (int i = 0; i < d.path_count; i++) from_stdin |= is_stdin(d.paths[i]);
-    d.batch = r->o->batch;
+    if (!d.batch) d.batch = r->o->batch;
     d.skip_bad_lines = r->o->bad_lines[0] == 's';
     d.dedup = r->o->dedup != 0;
     d.rank = r->me.rank;

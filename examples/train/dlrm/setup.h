@@ -114,7 +114,7 @@ static neo_status load_weights(run *r) {
 /* Reading only needs the weights: state of another --optimizer than this run's is left out. Where
    weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
-    static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
+    static const char *const others[] = {": model is ", ": cross is ", ": wukong is ",
                                           ": tasks is ", ": towers is ", ": hot_rows is ",
                                           ": warm_rows is ", ": checkpoint_bits is "};
     char shapes[1024];
@@ -129,8 +129,8 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     status = cli_advise_load(&r->me, neo_load(r->m.ctx, &d, r->m.state, &r->step), d.dir,
                              NEO_DIFFERS_NOT, "");
     if (strstr(neo_last_error(), ": it is a checkpoint of ")) return status;
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (strstr(neo_last_error(), options[i]))
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strstr(neo_last_error(), others[i]))
             snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     return neo_fail(NEO_ERR_MISMATCH, "%s: give the options of its training", shapes);
 }
@@ -429,12 +429,12 @@ static int64_t rows_of_batches(const run *r, int64_t samples, int64_t rows) {
     }
     return rows;
 }
-/* Reads the training data and counts ids, and those of each row, if there is a profile. */
-static neo_status count_ids(run *r, counted *c) {
+/* Reads up to so many batches and counts ids, and those of each row, if there is a profile. */
+static neo_status count_ids(neo_reader *reader, neo_profile *profile, int64_t most, counted *c) {
     neo_batch batch;
     neo_status status = NEO_OK;
-    while (status == NEO_OK) {
-        status = neo_reader_next(r->train.reader, &batch);
+    while (status == NEO_OK && most-- > 0) {
+        status = neo_reader_next(reader, &batch);
         if (status != NEO_OK) break;
         const neo_jagged *b = &batch.sparse;
         for (int64_t i = 0; i < b->feature_count * b->batch; i++) {
@@ -444,9 +444,37 @@ static neo_status count_ids(run *r, counted *c) {
         }
         c->sent += neo_jagged_id_count(b);
         c->samples += batch.size;
-        if (r->m.profile) status = neo_profile_add(r->m.profile, b);
+        if (profile) status = neo_profile_add(profile, b);
     }
     return status == NEO_END ? NEO_OK : status;
+}
+/* Ids of a sample in each feature, for plans: in the mean of the first samples of training data
+   that can be read twice. One each, where none are found: whatever is wrong with data is said when
+   it is read. Collective. */
+static neo_status look_at_ids(run *r, neo_reader_desc d) {
+    const int32_t features = neo_schema_feature_count(r->m.schema);
+    int once = neo_schema_format(r->m.schema) == NEO_FORMAT_CRITEO;
+    counted c = {0, calloc((size_t)features + 1, sizeof(int64_t)), 0};
+    source s = {NULL, NULL};
+    r->m.ids = calloc((size_t)features + 1, sizeof *r->m.ids);
+    neo_status status = agree(r->me.comm, c.ids && r->m.ids ? NEO_OK : out_of_memory());
+    for (int32_t f = 0; f < features && status == NEO_OK; f++) r->m.ids[f] = 1;
+    for (int i = 0; i < d.path_count; i++) once |= is_read_once(d.paths[i]);
+    if (status == NEO_OK && !once && (d.path_count || r->o->synthetic)) {
+        d.schema = r->m.schema, d.shuffle_window = 0;
+        d.batch = r->o->batch < 1024 ? r->o->batch : 1024;
+        neo_status seen = open_source(r, d, &s);
+        if (seen == NEO_OK) seen = agree(r->me.comm, count_ids(s.reader, NULL, 1, &c));
+        close_source(&s);
+        c.ids[features] = c.samples;
+        if (seen == NEO_OK)
+            status = neo_comm_all_reduce(r->me.comm, NEO_REDUCE_SUM, c.ids, c.ids, features + 1,
+                                         NEO_I64, NULL);
+        for (int32_t f = 0; f < features && seen == NEO_OK && c.ids[features]; f++)
+            r->m.ids[f] = (double)c.ids[f] / (double)c.ids[features];
+    }
+    free(c.ids);
+    return status;
 }
 /* What was counted goes to the files of --save-profile and --save-plan-model. */
 static neo_status write_counts(run *r, const neo_bags_desc *bags, const counted *c) {
@@ -477,7 +505,7 @@ static neo_status count_rows(run *r, neo_reader_desc d) {
         status = neo_profile_create(r->m.ctx, &bags, &r->m.profile);
     d.schema = r->m.schema;
     if (status == NEO_OK) status = open_source(r, d, &r->train);
-    if (status == NEO_OK) status = count_ids(r, &c);
+    if (status == NEO_OK) status = count_ids(r->train.reader, r->m.profile, INT64_MAX, &c);
     if (status == NEO_OK) status = write_counts(r, &bags, &c);
     free(table);
     free(c.ids);
@@ -492,6 +520,7 @@ static neo_status set_up(run *r) {
     neo_status mine = NEO_OK;
     TRY(agree(r->me.comm, prepare(r)));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
+    TRY(look_at_ids(r, d));
     if (only_counts(r->o)) return count_rows(r, d);
     TRY(create_units(&r->m, r->o));
     if (r->me.rank == 0 && r->o->report)

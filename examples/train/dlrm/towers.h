@@ -19,7 +19,8 @@ static neo_status create_towers(model *m, const options *o, const neo_bags_desc 
     const size_t count = (size_t)bags->table_count;
     double *affinity = calloc(count * count + count, sizeof *affinity);
     m->tower = calloc(count, sizeof *m->tower);
-    neo_plan_desc plan = {.bags = bags, .weighted = neo_schema_is_weighted(m->schema),
+    neo_plan_desc plan = {.bags = bags, .ids_per_sample = m->ids,
+                          .weighted = neo_schema_is_weighted(m->schema),
                           .cluster = {.memory_bytes = o->memory}};
     neo_towers_desc d = {.plan = &plan, .table_tower = m->tower, .tower_count = (int32_t)o->towers,
                          .out_width = o->dim};
@@ -122,6 +123,7 @@ static neo_status create_tables(model *m, const options *o) {
         neo_plan_destroy(warm);
         warm = NULL;
         if (mine == NEO_OK && apart) mine = split_tables(m, o, &bags);
+        mine = agree(m->comm, mine);
         if (mine == NEO_OK && m->hot.features[WARM]) mine = plan_warm(m, o, &bags, &warm);
         if (mine == NEO_OK && !o->towers) mine = make_plan(m, o, &bags, warm, &plan);
     } while (mine == NEO_ERR_CAPACITY && fewer_rows(m, o, &mine));
