@@ -1172,7 +1172,7 @@ typedef struct neo_loss_desc {
    Shapes   bce: logit, label, dlogit [B] or [B][L]; mse: pred, target, dpred alike, [B] or [B][n];
             cross entropy: logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the
             input itself; of cross entropy also bf16 with rows apart, as operand of a product,
-            rounded as neo_tensor_convert.
+            rounded as neo_tensor_convert; and so logit, whose gradient then is bf16 or none.
    loss     the sum over these rows divided by the batch; may be NULL. An empty batch gives 0.
    Numerics a sample's loss is one f32 (mse of n columns: the mean of its n squares); they add in a
             neo_exact, so no order shows. Sums along a row: blocks of 256 columns, each over 16
@@ -4055,8 +4055,8 @@ typedef struct neo__loss_call {
     const float *x, *y, *weight; /* y: labels or targets; weight may be NULL */
     const int64_t *label;        /* of cross entropy */
     float *dx;
-    int narrow_dx; /* it is the address of bf16, of rows dx_row apart */
-    int64_t rows, width, dx_row;
+    int narrow_x, narrow_dx; /* it is the address of bf16, of rows x_row, dx_row apart */
+    int64_t rows, width, x_row, dx_row;
     float g;
     neo__later later; /* answer: neo__loss_found */
 } neo__loss_call;
@@ -10842,14 +10842,21 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
     static const char *const fn = "neo_cross_entropy";
     neo__loss l;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__TRY(neo__check_like(ctx, fn, "logit", logit, logit));
+    const int narrow_x = logit.dtype == NEO_BF16 && logit.ndim == 2;
+    if (narrow_x)
+        NEO__TRY(neo__check_matrix_of(ctx, NEO_BF16, logit, logit.shape[0], logit.shape[1], 0, fn,
+                                      "logit"));
+    else NEO__TRY(neo__check_like(ctx, fn, "logit", logit, logit));
     NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
                "%s: logit is not [B][C] with C > 0", fn);
     const int narrow = neo__given(dlogit) && dlogit.dtype == NEO_BF16;
+    NEO__CHECK(narrow || !narrow_x || !neo__given(dlogit), NEO_ERR_SHAPE,
+               "%s: dlogit is %s, but logit bf16: give bf16, too, or none", fn,
+               neo_dtype_name(dlogit.dtype));
     if (narrow) {
         NEO__TRY(neo__check_matrix_of(ctx, NEO_BF16, dlogit, logit.shape[0], logit.shape[1], 1, fn,
                                       "dlogit"));
-        NEO__APART(fn, 1, 0, {&dlogit, "dlogit"}, {&logit, "logit"});
+        NEO__APART(fn, 1, narrow_x, {&dlogit, "dlogit"}, {&logit, "logit"});
     } else if (neo__given(dlogit)) {
         NEO__TRY(neo__check_like(ctx, fn, "dlogit", dlogit, logit));
     }
@@ -10861,7 +10868,8 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
     NEO__TRY(neo__loss_begin(&l, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit, loss));
     NEO__TRY(neo__check_place(ctx, label, fn, "label"));
     l.call.label = (const int64_t *)label.data;
-    l.call.narrow_dx = narrow;
+    l.call.narrow_x = narrow_x, l.call.narrow_dx = narrow;
+    l.call.x_row = logit.stride[0];
     if (narrow) l.call.dx_row = dlogit.stride[0];
     return neo__loss_run(&l);
 }
@@ -10897,16 +10905,42 @@ static float neo__mse_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t r
                                       c->dx ? c->dx + at : NULL, c->width);
     return weight * (squares / (float)c->width);
 }
+/* n logits of a row from column j on; those of bf16 are widened into `room`. */
+static const float *neo__logits_at(const neo_ctx *ctx, const neo__loss_call *call, int64_t row,
+                                   int64_t j, int64_t n, float *room) {
+    if (!call->narrow_x) return call->x + row * call->width + j;
+    ctx->tensor->f32_from_bf16(room, neo__halves(call->x) + row * call->x_row + j, n);
+    return room;
+}
+/* As softmax_row of the widened row, a block at a time. */
+static float neo__softmax_row_narrow(const neo_ctx *ctx, const neo__loss_call *call, int64_t row,
+                                     float *max) {
+    float e[NEO__BLOCK], sum = 0.0f;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t j = 0; j < call->width; j += NEO__BLOCK) {
+            const int64_t n = NEO__MIN(call->width - j, (int64_t)NEO__BLOCK);
+            float lane[16] = {0};
+            (void)neo__logits_at(ctx, call, row, j, n, e);
+            if (pass == 0) {
+                if (j == 0) *max = e[0];
+                for (int64_t i = 0; i < n; i++) *max = e[i] > *max ? e[i] : *max;
+                continue;
+            }
+            ctx->vec->softmax_slope(e, *max, 1.0f, 1.0f, e, n); /* the powers alone */
+            for (int64_t i = 0; i < n; i++) lane[i % 16] += e[i];
+            sum += neo__tree16_scalar(lane);
+        }
+    return sum;
+}
 /* The slopes of a row as bf16, some columns at a time; p: the label's share. */
 static void neo__cross_entropy_narrow(const neo_ctx *ctx, const neo__loss_call *call, int64_t row,
                                       float max, float sum, float p, float g) {
     float wide[NEO__BLOCK];
-    const float *x = call->x + row * call->width;
     uint16_t *to = (uint16_t *)(void *)call->dx + row * call->dx_row;
     for (int64_t j = 0; j < call->width; j += NEO__BLOCK) {
         const int64_t n = NEO__MIN(call->width - j, (int64_t)NEO__BLOCK);
         const int64_t at = call->label[row] - j;
-        ctx->vec->softmax_slope(x + j, max, sum, g, wide, n);
+        ctx->vec->softmax_slope(neo__logits_at(ctx, call, row, j, n, wide), max, sum, g, wide, n);
         if (at >= 0 && at < n) wide[at] = (p - 1.0f) * g;
         ctx->tensor->bf16_from_f32(to + j, wide, n);
     }
@@ -10914,12 +10948,13 @@ static void neo__cross_entropy_narrow(const neo_ctx *ctx, const neo__loss_call *
 /* With m the largest logit and s = sum e^(x - m): loss log s - (x_label - m), slope e^(x - m)/s -
    (1 at label). */
 static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *call, int64_t row) {
-    float weight = call->weight ? call->weight[row] : 1.0f, max = 0.0f, g = weight * call->g;
+    float weight = call->weight ? call->weight[row] : 1.0f, max = 0.0f, g = weight * call->g, one;
     int64_t label = call->label[row];
-    const float *x = call->x + row * call->width;
     float *dx = call->dx && !call->narrow_dx ? call->dx + row * call->width : NULL;
-    float x_label = x[label]; /* dx may be x */
-    float sum = ctx->vec->softmax_row(x, &max, dx, call->width);
+    float x_label = *neo__logits_at(ctx, call, row, label, 1, &one); /* dx may be x */
+    float sum = call->narrow_x ? neo__softmax_row_narrow(ctx, call, row, &max)
+                               : ctx->vec->softmax_row(call->x + row * call->width, &max, dx,
+                                                       call->width);
     if (call->dx && call->narrow_dx) {
         const float p = neo__vexp_scalar(x_label - max) / sum;
         neo__cross_entropy_narrow(ctx, call, row, max, sum, p, g);
@@ -17664,9 +17699,9 @@ static void neo__see_loss(neo__finite *seen, const neo__loss_call *call) {
     const neo__loss *l = (const neo__loss *)call->later.job;
     const float *const data[3] = {call->x, call->y, call->dx};
     for (int i = 0; i < 3; i++) {
-        if (i == 2 && call->narrow_dx)
-            neo__see_dtype(seen, 1, name[i], data[i], NEO_BF16, call->rows, call->width,
-                           call->dx_row);
+        if (i == 2 ? call->narrow_dx : i == 0 && call->narrow_x)
+            neo__see_dtype(seen, i == 2, name[i], data[i], NEO_BF16, call->rows, call->width,
+                           i ? call->dx_row : call->x_row);
         else if (call->width == 1) neo__see_vector(seen, i == 2, name[i], data[i], call->rows);
         else neo__see(seen, i == 2, name[i], data[i], call->rows, call->width, call->width);
         if (i == 1) neo__see_vector(seen, 0, "weight", call->weight, call->rows);

@@ -91,7 +91,11 @@ NEO_API int neo_cuda_ordinal(const neo_device *device);
 typedef struct neo_cuda_stats {
     uint64_t launches; /* of kernels and library calls, one by one: not in recorded steps */
     uint64_t waits;    /* of the host for the device, at the end of recorded steps too */
-    uint64_t own_products; /* without `exact`: for which cuBLASLt had no algorithm */
+    /* Second choices, without `exact`: */
+    uint64_t own_products;   /* for which cuBLASLt had no algorithm */
+    uint64_t own_epilogues;  /* of its products: bias, activation or rounding by another kernel */
+    uint64_t wide_attention; /* calls with products of bf16 that were of f32: see
+                                neo_attention_desc.dtype */
     uint64_t sent, fetched; /* bytes of calls from host memory to the device's, and back, but what
                                ranks exchange, and answers of recorded steps that can wait */
 } neo_cuda_stats;
@@ -2517,9 +2521,10 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
         if (!done) NEO__TRY(neo__cuda_gemm_own(gpu, &part, NULL));
         neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
         if (biased) job.g.bias = NULL;
-        if (g->narrow_c || job.g.bias || g->finish.y ||
-            (g->finish.act != NEO_ACT_NONE && !relu))
-            NEO__TRY(neo__cuda_each(gpu, job, part.m * g->n, "gemm", job.wide()));
+        if (!g->narrow_c && !job.g.bias && !g->finish.y && (f->act == NEO_ACT_NONE || relu))
+            continue;
+        gpu->stats.own_epilogues += m0 == 0;
+        NEO__TRY(neo__cuda_each(gpu, job, part.m * g->n, "gemm", job.wide()));
     }
     return NEO_OK;
 }
@@ -4092,6 +4097,7 @@ static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *c
                                  : neo__cuda_attention_mma<128>(d, call);
     NEO__CHECK(!call->narrow_y, NEO_ERR_UNSUPPORTED,
                "%s: attention with y of bf16 wants rows at multiples of 16 bytes", d->device.name);
+    d->stats.wide_attention += call->narrow && !d->exact;
     return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
                            : neo__cuda_attention_run<2>(d, call);
 }
@@ -4393,24 +4399,47 @@ enum {
     NEO__ROW_AHEAD = 8, /* numbers that a thread loads at once */
     NEO__ROW_SUMS = 1024 /* blocks of NEO__BLOCK numbers of a row that is `exact` */
 };
-/* How dx is written: of pairs a thread has two columns, and a store of a warp is 128 bytes. */
+/* How dx is written, and x of bf16 read: of pairs a thread has two columns, and a load or store of
+   a warp is 128 bytes. */
 enum { NEO__SLOPES_F32, NEO__SLOPES_BF16, NEO__SLOPES_PAIRS };
+/* The address of a row of logits, as of f32. */
+template <bool NARROW>
+NEO__GPU const float *neo__cuda_logits(const neo__loss_call &c, int64_t row) {
+    if constexpr (NARROW)
+        return (const float *)(const void *)((const uint16_t *)(const void *)c.x + row * c.x_row);
+    else return c.x + row * c.width;
+}
+/* W of a row from column j on; what is behind the row is -inf. */
+template <int W, bool NARROW>
+NEO__GPU neo__floats<W> neo__cuda_logits_at(const float *x, int64_t j, int64_t width) {
+    neo__floats<W> v;
+    NEO__UNROLL for (int w = 0; w < W; w++) v.v[w] = neo__f32_bits(0xFF800000u);
+    if (j >= width) return v;
+    if constexpr (!NARROW) v = neo__cuda_load<W>(x + j);
+    else if constexpr (W == 1) v.v[0] = neo__cuda_wide_get(x, j, 1);
+    else {
+        const uint16_t *from = (const uint16_t *)(const void *)x + j;
+        const uint32_t pair = j + 1 < width ? *(const uint32_t *)(const void *)from
+                                            : *from | 0xFF800000u;
+        v.v[0] = neo__f32_bits(pair << 16), v.v[1] = neo__f32_bits(pair & 0xFFFF0000u);
+    }
+    return v;
+}
 /* total: of `exact` the row's sum, else its inverse. */
-template <int KIND, bool EXACT>
+template <int KIND, bool EXACT, bool NARROW>
 NEO__GPU void neo__cuda_entropy_slopes(const neo__loss_call &call, int64_t row, float max,
                                        float total, float g) {
     constexpr int WIDE = KIND == NEO__SLOPES_PAIRS ? 2 : 1;
-    const int64_t step = NEO__ROW_AHEAD * NEO__CUDA_THREADS, label = call.label[row];
-    const float *x = call.x + row * call.width;
+    constexpr int AHEAD = NARROW ? (int)NEO__ROW_AHEAD : NEO__ROW_AHEAD / WIDE;
+    const int64_t step = AHEAD * WIDE * NEO__CUDA_THREADS, label = call.label[row];
+    const float *x = neo__cuda_logits<NARROW>(call, row);
     const int64_t to = row * (KIND == NEO__SLOPES_F32 ? call.width : call.dx_row);
     for (int64_t at = WIDE * (int64_t)threadIdx.x; at < call.width; at += step) {
-        neo__floats<WIDE> v[NEO__ROW_AHEAD / WIDE];
+        neo__floats<WIDE> v[AHEAD];
         const auto col = [at](int e) { return at + e * (WIDE * NEO__CUDA_THREADS); };
-        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD / WIDE; e++) {
-            v[e] = {};
-            if (col(e) < call.width) v[e] = neo__cuda_load<WIDE>(x + col(e));
-        }
-        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD / WIDE; e++) {
+        NEO__UNROLL for (int e = 0; e < AHEAD; e++)
+            v[e] = neo__cuda_logits_at<WIDE, NARROW>(x, col(e), call.width);
+        NEO__UNROLL for (int e = 0; e < AHEAD; e++) {
             const int64_t j = col(e);
             NEO__UNROLL for (int w = 0; w < WIDE; w++) {
                 if constexpr (EXACT) {
@@ -4423,10 +4452,10 @@ NEO__GPU void neo__cuda_entropy_slopes(const neo__loss_call &call, int64_t row, 
                 }
             }
             if (j >= call.width) continue;
-            if constexpr (WIDE == 2)
+            if (WIDE == 2 && j + 1 < call.width)
                 *(uint32_t *)(void *)((uint16_t *)(void *)call.dx + to + j) =
                     neo__bf16_from_f32(v[e].v[0]) |
-                    (uint32_t)neo__bf16_from_f32(v[e].v[1]) << 16;
+                    (uint32_t)neo__bf16_from_f32(v[e].v[WIDE - 1]) << 16;
             else neo__cuda_wide_put(call.dx, to + j, KIND, v[e].v[0]);
         }
     }
@@ -4437,28 +4466,26 @@ NEO__GPU void neo__cuda_fold(float &max, float &sum, float other_max, float othe
           other_sum * neo__cuda_exp2((other_max - most) * NEO__LOG2_E);
     max = most;
 }
-NEO__GPU void neo__cuda_row_part(float (&v)[NEO__ROW_AHEAD], const float *x, int64_t at,
-                                 int64_t width) {
-    NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) {
-        const int64_t j = at + e * NEO__CUDA_THREADS;
-        v[e] = j < width ? x[j] : neo__f32_bits(0xFF800000u);
-    }
-}
 /* Outside `exact` threads find a maximum and the sum below it together, which fade as the maximum
    grows, then meet in a fixed order. It begins with the least finite number: a thread's numbers may
    all be -inf. */
+template <int WIDE, bool NARROW>
 NEO__GPU float neo__cuda_row_sum(const float *x, int64_t width, float &max) {
     __shared__ float warp_max[NEO__CUDA_THREADS / 32], warp_sum[NEO__CUDA_THREADS / 32];
-    const int64_t step = NEO__ROW_AHEAD * NEO__CUDA_THREADS;
-    float sum = 0.0f, v[NEO__ROW_AHEAD];
+    const int64_t step = NEO__ROW_AHEAD * WIDE * NEO__CUDA_THREADS;
+    neo__floats<WIDE> v[NEO__ROW_AHEAD];
+    float sum = 0.0f;
     max = -FLT_MAX;
-    for (int64_t at = threadIdx.x; at < width; at += step) {
-        neo__cuda_row_part(v, x, at, width);
+    for (int64_t at = WIDE * (int64_t)threadIdx.x; at < width; at += step) {
         float most = max;
-        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) most = fmaxf(most, v[e]);
+        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++)
+            v[e] = neo__cuda_logits_at<WIDE, NARROW>(x, at + e * (WIDE * NEO__CUDA_THREADS), width);
+        NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++)
+            NEO__UNROLL for (int w = 0; w < WIDE; w++) most = fmaxf(most, v[e].v[w]);
         sum *= neo__cuda_exp2((max - most) * NEO__LOG2_E), max = most;
         NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++)
-            sum += neo__cuda_exp2((v[e] - most) * NEO__LOG2_E);
+            NEO__UNROLL for (int w = 0; w < WIDE; w++)
+                sum += neo__cuda_exp2((v[e].v[w] - most) * NEO__LOG2_E);
     }
     for (int lanes = 16; lanes > 0; lanes /= 2)
         neo__cuda_fold(max, sum, __shfl_xor_sync(~0u, max, lanes),
@@ -4475,19 +4502,20 @@ NEO__GPU float neo__cuda_row_sum(const float *x, int64_t width, float &max) {
    added one after another. Sums that fade are others, so a round of blocks is summed below the
    largest number so far, and again where a later round has a larger one: a row whose first 4,096
    numbers have its maximum is read once. */
+template <bool NARROW>
 NEO__GPU float neo__cuda_row_sum_exact(const float *x, int64_t width, float &max) {
     enum { EACH = NEO__BLOCK / 16 };
     __shared__ float sums[NEO__ROW_SUMS], most[2][NEO__CUDA_THREADS / 32];
     const int half = (int)threadIdx.x / 16, lane = (int)threadIdx.x % 16;
     const int blocks = (int)((width + NEO__BLOCK - 1) / NEO__BLOCK);
     float v[EACH];
-    max = x[0];
+    max = neo__cuda_wide_get(x, 0, NARROW);
     for (int pass = 0, again = blocks; pass < 2; pass++) { /* blocks below `again` */
         const int end = again;
         for (int first = 0, round = 0; first < end; first += NEO__HALVES, round ^= 1) {
             const int64_t at = (int64_t)(first + half) * NEO__BLOCK + lane;
             NEO__UNROLL for (int e = 0; e < EACH; e++)
-                v[e] = at + 16 * e < width ? x[at + 16 * e] : neo__f32_bits(0xFF800000u);
+                v[e] = neo__cuda_logits_at<1, NARROW>(x, at + 16 * e, width).v[0];
             if (pass == 0) {
                 float larger = max;
                 NEO__UNROLL for (int e = 0; e < EACH; e++) larger = fmaxf(larger, v[e]);
@@ -4514,7 +4542,7 @@ NEO__GPU float neo__cuda_row_sum_exact(const float *x, int64_t width, float &max
     for (int b = 0; b < blocks; b++) total = __fadd_rn(total, sums[b]);
     return total;
 }
-template <int KIND, bool EXACT>
+template <int KIND, bool EXACT, bool NARROW>
 NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss_result *result,
                                           int checks, const neo__graph_answer answer) {
     __shared__ neo__cuda_word losses[NEO__CUDA_EXACT];
@@ -4524,15 +4552,17 @@ NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss
     for (int64_t row = blockIdx.x; row < c.rows; row += gridDim.x) {
         if (checks && !neo__cuda_label(c, row, result)) continue;
         const float weight = c.weight ? c.weight[row] : 1.0f, g = __fmul_rn(weight, c.g);
-        const float *x = c.x + row * c.width, x_label = x[c.label[row]];
+        const float *x = neo__cuda_logits<NARROW>(c, row);
+        const float x_label = neo__cuda_wide_get(x, c.label[row], NARROW);
         float max, loss;
         if constexpr (EXACT) {
-            const float sum = neo__cuda_row_sum_exact(x, c.width, max);
-            if (c.dx) neo__cuda_entropy_slopes<KIND, EXACT>(c, row, max, sum, g);
+            const float sum = neo__cuda_row_sum_exact<NARROW>(x, c.width, max);
+            if (c.dx) neo__cuda_entropy_slopes<KIND, EXACT, NARROW>(c, row, max, sum, g);
             loss = __fmul_rn(weight, __fsub_rn(neo__vlog_warp(sum), __fsub_rn(x_label, max)));
         } else {
-            const float sum = neo__cuda_row_sum(x, c.width, max), share = 1.0f / sum;
-            if (c.dx) neo__cuda_entropy_slopes<KIND, EXACT>(c, row, max, share, g);
+            constexpr int WIDE = NARROW && KIND == NEO__SLOPES_PAIRS ? 2 : 1;
+            const float sum = neo__cuda_row_sum<WIDE, NARROW>(x, c.width, max), share = 1.0f / sum;
+            if (c.dx) neo__cuda_entropy_slopes<KIND, EXACT, NARROW>(c, row, max, share, g);
             loss = weight * (logf(sum) - (x_label - max));
         }
         if (threadIdx.x == 0) neo__cuda_exact_add(losses, loss);
@@ -4541,10 +4571,22 @@ NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss
     neo__cuda_exact_end(result->sum, losses);
     neo__graph_finish<neo__cuda_loss_stop>(answer, &last, c, result);
 }
-template <bool EXACT> static auto neo__cuda_entropy_of(int slopes) {
-    return slopes == NEO__SLOPES_PAIRS  ? neo__cuda_entropy_kernel<NEO__SLOPES_PAIRS, EXACT>
-           : slopes == NEO__SLOPES_BF16 ? neo__cuda_entropy_kernel<NEO__SLOPES_BF16, EXACT>
-                                        : neo__cuda_entropy_kernel<NEO__SLOPES_F32, EXACT>;
+template <bool EXACT> static auto neo__cuda_entropy_of(int slopes, int narrow) {
+    if (narrow)
+        return slopes == NEO__SLOPES_PAIRS
+                   ? neo__cuda_entropy_kernel<NEO__SLOPES_PAIRS, EXACT, true>
+                   : neo__cuda_entropy_kernel<NEO__SLOPES_BF16, EXACT, true>;
+    return slopes == NEO__SLOPES_PAIRS  ? neo__cuda_entropy_kernel<NEO__SLOPES_PAIRS, EXACT, false>
+           : slopes == NEO__SLOPES_BF16 ? neo__cuda_entropy_kernel<NEO__SLOPES_BF16, EXACT, false>
+                                        : neo__cuda_entropy_kernel<NEO__SLOPES_F32, EXACT, false>;
+}
+/* Columns may go by pairs. */
+static bool neo__cuda_loss_pairs(const neo__loss_call *c) {
+    if (c->narrow_x)
+        return (c->x_row | (c->dx ? c->dx_row : 0)) % 2 == 0 &&
+               ((uintptr_t)c->x | (uintptr_t)c->dx) % 4 == 0;
+    return c->narrow_dx && (c->width | c->dx_row) % 2 == 0 && (uintptr_t)c->x % 8 == 0 &&
+           (uintptr_t)c->dx % 4 == 0;
 }
 /* Samples of one element, or of rows. */
 template <bool ROWS>
@@ -4579,6 +4621,9 @@ static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_l
 static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     const neo__loss_found none = neo__loss_found_none();
     if (call->rows == 0 || call->width == 0) return neo__later_now(&call->later, &none);
+    NEO__CHECK(!gpu->exact || !call->narrow_x || call->width <= (int64_t)NEO__ROW_SUMS * NEO__BLOCK,
+               NEO_ERR_UNSUPPORTED, "%s: loss: %lld logits of bf16 in a row, more than %d",
+               gpu->device.name, (long long)call->width, (int)NEO__ROW_SUMS * NEO__BLOCK);
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
     const int noted = gpu->recording && call->later.fn;
@@ -4594,15 +4639,17 @@ static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     }
     const bool rows = call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1;
     const auto kernel = rows ? neo__cuda_loss_kernel<true> : neo__cuda_loss_kernel<false>;
-    const bool pairs = c.narrow_dx && (c.width | c.dx_row) % 2 == 0 &&
-                       (uintptr_t)c.x % 8 == 0 && (uintptr_t)c.dx % 4 == 0;
-    const int slopes = pairs ? NEO__SLOPES_PAIRS : c.narrow_dx ? NEO__SLOPES_BF16 : NEO__SLOPES_F32;
-    const bool wide = call->kind == NEO__LOSS_CROSS_ENTROPY && call->width >= NEO__WIDE_ROW &&
+    const int slopes = neo__cuda_loss_pairs(call) ? NEO__SLOPES_PAIRS
+                       : c.narrow_dx              ? NEO__SLOPES_BF16
+                                                  : NEO__SLOPES_F32;
+    const bool wide = call->kind == NEO__LOSS_CROSS_ENTROPY &&
+                      (call->width >= NEO__WIDE_ROW || call->narrow_x) &&
                       (!gpu->exact || call->width <= (int64_t)NEO__ROW_SUMS * NEO__BLOCK);
     if (wide)
         NEO__TRY(neo__cuda_launch(gpu, "loss",
-                                  gpu->exact ? neo__cuda_entropy_of<true>(slopes)
-                                             : neo__cuda_entropy_of<false>(slopes),
+                                  gpu->exact
+                                      ? neo__cuda_entropy_of<true>(slopes, call->narrow_x)
+                                      : neo__cuda_entropy_of<false>(slopes, call->narrow_x),
                                   {neo__cuda_blocks(gpu, call->rows, 1)}, c, r, noted, answer));
     else
         NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r, noted,

@@ -211,6 +211,11 @@ static void finite_losses(void) {
     finite_set(logit, 7, INFINITY); /* [2][1] */
     SAYS(neo_cross_entropy(ctx, NULL, logit, label, logit, &mean),
          "neo_cross_entropy: dlogit[2][0] is nan, from logit[2][1], which is inf");
+    logit = finite_new(NEO_BF16, 5, 3, 1.0f);
+    CHECK_OK(neo_cross_entropy(ctx, NULL, logit, label, logit, &mean));
+    logit = finite_new(NEO_BF16, 5, 3, 1.0f), finite_set(logit, 10, INFINITY); /* [3][1] */
+    SAYS(neo_cross_entropy(ctx, NULL, logit, label, logit, &mean),
+         "neo_cross_entropy: dlogit[3][0] is nan, from logit[3][1], which is inf");
     finite_free();
 }
 

@@ -51,12 +51,12 @@ $(addprefix $(B)/tests/,data/numbers files/checkpoint_ranks core/sgemm_hook): \
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set
 # (groups.c over MPI alone: mpi.sh).
 first   = tests/programs/dlrm.sh tests/comm/mpi.sh
-longest = $(addprefix tests/,cuda/emulated.sh comm/mpi.sh cuda/emulated_programs.sh \
+longest = $(addprefix tests/,cuda/emulated.sh cuda/nvcc.sh comm/mpi.sh cuda/emulated_programs.sh \
     programs/readme.sh build/arm.sh) $(B)/tests/fsdp/grid $(B)/tests/shard/placements
 scripts = $(first) $(filter-out $(first),$(wildcard $(addprefix tests/,programs/*.sh files/*.sh \
     fsdp/*.sh serve/*.sh build/contents.sh)))
 others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \
-    tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
+    tests/cuda/nvcc.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
 larger  = $(filter-out tests/comm/groups.c, \
     $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c))
 full    = $(sort $(others) $(filter %.sh,$(larger))) $(fuzzers) $(emulator) \

@@ -115,12 +115,14 @@ static inline void device_text(const neo_device *device, const device_graph *gra
     snprintf(text, DEVICE_TEXT,
              "cuda:%d: %llu steps in %llu launches (%llu steps were split) of %llu nodes, %llu "
              "graphs, %llu updates, %llu launches without room for a graph; %llu calls outside, "
-             "%llu waits, %llu products without cuBLASLt, %llu KB to the device, %llu KB back\n",
+             "%llu waits, %llu products without cuBLASLt, %llu epilogues without it, %llu "
+             "attentions of f32 for bf16, %llu KB to the device, %llu KB back\n",
              neo_cuda_ordinal(device), (unsigned long long)s.steps, (unsigned long long)s.launches,
              (unsigned long long)s.split, (unsigned long long)s.nodes,
              (unsigned long long)s.graphs, (unsigned long long)s.updates,
              (unsigned long long)s.plain, (unsigned long long)d.launches,
              (unsigned long long)d.waits, (unsigned long long)d.own_products,
+             (unsigned long long)d.own_epilogues, (unsigned long long)d.wide_attention,
              (unsigned long long)d.sent / 1000, (unsigned long long)d.fetched / 1000);
 #else
     (void)device, (void)graph;

@@ -279,6 +279,56 @@ static void narrow_gradients_are_the_wide_ones_rounded(void) {
     }
 }
 
+/* Logits of bf16, their rows apart: loss and gradient are those of the same numbers in f32, the
+   gradient rounded, in place or not; the gaps stay. */
+static void narrow_logits_are_widened(void) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    static const int64_t widths[] = {1, 2, 17, 256, 257, 700};
+    enum { ROWS = 9, APART = 704 };
+    for (int c = 0; c < 4 * 6 * 3; c++) {
+        const int64_t width = widths[c / 12];
+        const int in_place = c / 4 % 3 == 0, none = c / 4 % 3 == 1;
+        if (!neo_isa_available(isas[c % 4])) continue;
+        neo_ctx *ctx = test_ctx(2, isas[c % 4], 1);
+        batch b = make(CROSS_ENTROPY, ROWS, width);
+        uint16_t x[2][ROWS * APART], want[700];
+        neo_loss_desc d = {.batch = 40, .weight = neo_tensor_1d(b.weight, NEO_F32, ROWS)};
+        double loss = 0, again = 1;
+        neo_tensor logit = neo_tensor_2d(x[0], NEO_BF16, ROWS, width), dlogit = logit;
+        neo_tensor label = neo_tensor_1d(b.label, NEO_I64, ROWS);
+        memset(x, 0x5A, sizeof x);
+        if (width > 2) b.x[0] = -INFINITY, b.label[0] = 1;
+        for (int64_t i = 0; i < ROWS; i++) {
+            neo_floats_encode(ctx, NEO_BF16, b.x + i * width, x[0] + i * APART, width);
+            neo_floats_decode(ctx, NEO_BF16, x[0] + i * APART, b.x + i * width, width);
+        }
+        logit.stride[0] = dlogit.stride[0] = APART;
+        dlogit.data = in_place ? x[0] : x[1];
+        REQUIRE_OK(run(ctx, &b, &d, b.dx, &loss));
+        CHECK_OK(neo_cross_entropy(ctx, &d, logit, label, none ? neo_tensor_none() : dlogit,
+                                   &again));
+        CHECK(loss == again && isfinite(again));
+        for (int64_t i = 0; i < ROWS && !none; i++) {
+            const uint16_t *got = (const uint16_t *)dlogit.data + i * APART;
+            neo_floats_encode(ctx, NEO_BF16, b.dx + i * width, want, width);
+            CHECK_BITS(got, want, (size_t)width * sizeof *want);
+            for (int64_t j = width; j < APART; j++) CHECK_INT(got[j], 0x5A5A);
+        }
+        dlogit = neo_tensor_2d(b.dx, NEO_F32, ROWS, width);
+        CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, dlogit, NULL), NEO_ERR_SHAPE,
+                  "dlogit is f32, but logit bf16");
+        dlogit = logit, dlogit.data = x[0] + 1;
+        if (width > 1)
+            CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, dlogit, NULL), NEO_ERR_ARG,
+                      "dlogit overlaps logit in memory");
+        logit.shape[1] = 0;
+        CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, neo_tensor_none(), NULL), NEO_ERR_SHAPE,
+                  "logit is not [B][C] with C > 0");
+        drop(&b);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 typedef struct problem {
     neo_ctx *ctx;
     const batch *b;
@@ -430,6 +480,7 @@ int main(void) {
     RUN(infinite_logits);
     RUN(same_bits_for_every_cut);
     RUN(narrow_gradients_are_the_wide_ones_rounded);
+    RUN(narrow_logits_are_widened);
     RUN(gradients_pass_the_check);
     RUN(several_labels);
     RUN(refusals_write_nothing);

@@ -271,7 +271,11 @@ static void test_f32() {
         {exact_gpu, 64, 1}, {gpu, 6, 1}, {gpu, 132, 1}, {gpu, 64, 0}};
     for (const auto &t : cases) {
         operands a({20, 1, t.dim, 1, 1, 0.2f, 2.0f}), b = a;
-        run(t.device, &a, ALL, 0), run(t.device, &b, ALL, 1);
+        run(t.device, &a, ALL, 0);
+        const uint64_t before = neo_cuda_get_stats(t.device).wide_attention;
+        run(t.device, &b, ALL, 1);
+        CHECK_INT(neo_cuda_get_stats(t.device).wide_attention - before,
+                  t.device == gpu && t.same ? 2 : 0); /* forward, backward */
         if ((a.y == b.y) != t.same || (a.dqkv == b.dqkv) != t.same)
             FAIL("a head of %d: y the same %d, gradients %d", (int)t.dim, a.y == b.y,
                  a.dqkv == b.dqkv);

@@ -858,6 +858,15 @@ static void test_deterministic(void) {
     gemm_check(&none, 0.0);
     CHECK_INT(neo_cuda_get_stats(gpu).own_products, 1);
 #endif
+    /* Epilogues that cuBLASLt has, and those of kernels behind it. */
+    static const struct { neo_activation act; int apart, of_others; } finishes[] = {
+        {NEO_ACT_NONE, 0, 0}, {NEO_ACT_RELU, 0, 0}, {NEO_ACT_GELU, 0, 1}, {NEO_ACT_RELU, 1, 1}};
+    for (int i = 0; i < 4; i++) {
+        const uint64_t before = neo_cuda_get_stats(gpu).own_epilogues;
+        const gemm_case c = {64, 64, 64, 0, 1, 0.0f, 1, 0, finishes[i].act, 0, finishes[i].apart};
+        gemm_check(&c, 1e-5);
+        CHECK_INT(neo_cuda_get_stats(gpu).own_epilogues - before, finishes[i].of_others);
+    }
     neo_cuda_device_destroy(gpu);
     gpu = exact;
 }
@@ -1387,11 +1396,15 @@ static void exact_same(const neo_exact *a, const neo_exact *b, const char *what)
 }
 static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int option,
                        double tolerance) {
-    const int in_place = option == 2, has_dx = option != 1;
+    const int in_place = option == 2 || option == 7, has_dx = option != 1 && option != 9;
     float *x = floats(rows * width), *y = floats(rows * width), *weight = floats(rows);
-    const int narrow = kind == NEO__LOSS_CROSS_ENTROPY && option >= 5; /* 6: rows apart, odd */
-    const int64_t apart = option == 6 ? width + 3 - width % 2 : width;
-    float *dx = in_place ? x : narrow ? (float *)make(rows * apart, 2) : floats(rows * width);
+    const int narrow = kind == NEO__LOSS_CROSS_ENTROPY && option >= 5; /* 6, 8: rows apart, odd */
+    const int narrow_x = narrow && option >= 7;
+    const int64_t apart = option == 6 || option == 8 ? width + 3 - width % 2
+                          : narrow_x                 ? width + width % 2
+                                                     : width;
+    float *logits = narrow_x ? (float *)make(rows * apart, 2) : x;
+    float *dx = in_place ? logits : narrow ? (float *)make(rows * apart, 2) : floats(rows * width);
     int64_t *label = (int64_t *)make(rows, 8);
     for (int64_t i = 0; i < rows; i++) label[i] = (int64_t)(test_random() % (uint32_t)width);
     for (int64_t i = 0; i < rows * width; i++) {
@@ -1402,6 +1415,9 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
         if (option == 4 && (col % 256 < 70 || col < 2048) && col != label[i / width])
             x[i] = -INFINITY;
     }
+    for (int64_t i = 0; i < rows * apart && narrow_x; i++)
+        ((uint16_t *)(void *)logits)[i] =
+            i % apart < width ? neo__bf16_from_f32(x[i / apart * width + i % apart]) : 0x7FC0;
     upload();
     neo_exact want, got;
     neo_exact_zero(&want);
@@ -1417,7 +1433,9 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
     const neo_tensor yt = flat ? column(y, rows) : neo_tensor_2d(y, NEO_F32, rows, width);
     neo_tensor dt = flat ? column(dx, rows) : neo_tensor_2d(dx, NEO_F32, rows, width);
     if (!has_dx) dt = neo_tensor_none();
-    const neo_tensor entropy_x = neo_tensor_2d(x, NEO_F32, rows, width);
+    neo_tensor entropy_x = neo_tensor_2d(logits, narrow_x ? NEO_BF16 : NEO_F32, rows, width);
+    entropy_x.stride[0] = apart;
+    if (!narrow_x) entropy_x.stride[0] = width;
     neo_tensor entropy_dx = neo_tensor_2d(dx, narrow ? NEO_BF16 : NEO_F32, rows, width);
     entropy_dx.stride[0] = apart;
     if (!has_dx) entropy_dx = neo_tensor_none();
@@ -1434,11 +1452,11 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
     NEO__ZERO(neo__loss_call, c);
     c.later = answer_to(&answer, found_loss);
     c.kind = kind;
-    c.x = there(x), c.y = there(y), c.weight = option == 3 ? NULL : there(weight);
+    c.x = there(logits), c.y = there(y), c.weight = option == 3 ? NULL : there(weight);
     c.label = kind == NEO__LOSS_CROSS_ENTROPY ? there(label) : NULL;
     c.dx = has_dx ? there(dx) : NULL;
     c.rows = rows, c.width = width;
-    c.narrow_dx = narrow, c.dx_row = apart;
+    c.narrow_x = narrow_x, c.narrow_dx = narrow && has_dx, c.x_row = c.dx_row = apart;
     const int64_t divisor = kind == NEO__LOSS_MSE ? width : 1;
     c.g = (float)((kind == NEO__LOSS_MSE ? 2.0 : 1.0) / ((double)(rows + 3) * (double)divisor));
     CHECK_OK(gpu->loss(gpu, &c));
@@ -1457,25 +1475,29 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
 static void test_losses_wide(void) {
     neo_device *exact = gpu;
     gpu = device_make(0);
-    for (int option = 0; option < 7; option++)
+    for (int option = 0; option < 10; option++)
         for (int w = 0; w < 4; w++)
             loss_check(NEO__LOSS_CROSS_ENTROPY, 1 + 2 * option,
                        w == 3 ? 2050 : 1023 + 1100 * w, option, 1e-6);
     neo_cuda_device_destroy(gpu);
     gpu = exact;
     /* Of several rounds: their maximum comes in the first, or any later one. */
-    for (int option = 0; option < 7; option++) {
+    for (int option = 0; option < 10; option++) {
         loss_check(NEO__LOSS_CROSS_ENTROPY, 5, 9000 + option, option, 0);
         loss_check(NEO__LOSS_CROSS_ENTROPY, 2, 1023 + option, option, 0);
     }
     loss_check(NEO__LOSS_CROSS_ENTROPY, 1, (int64_t)NEO__ROW_SUMS * NEO__BLOCK, 2, 0);
     loss_check(NEO__LOSS_CROSS_ENTROPY, 1, (int64_t)NEO__ROW_SUMS * NEO__BLOCK + 1, 0, 0);
+    NEO__ZERO(neo__loss_call, none);
+    none.kind = NEO__LOSS_CROSS_ENTROPY, none.narrow_x = 1;
+    none.rows = 1, none.width = (int64_t)NEO__ROW_SUMS * NEO__BLOCK + 1;
+    CHECK_ERR(gpu->loss(gpu, &none), NEO_ERR_UNSUPPORTED, "262145 logits of bf16 in a row");
 }
 static void test_losses(void) {
     static const int64_t rows[] = {0, 1, 7, 16, 100, 700}, widths[] = {2, 17, 300};
     for (int kind = NEO__LOSS_BCE_LOGITS; kind <= NEO__LOSS_CROSS_ENTROPY; kind++)
         for (int i = 0; i < 6; i++)
-            for (int option = 0; option < 7; option++) {
+            for (int option = 0; option < 10; option++) {
                 if (option == 4 || (option > 4 && kind != NEO__LOSS_CROSS_ENTROPY)) continue;
                 loss_check((neo__loss_kind)kind, rows[i], 1, option, 0);
                 if (kind >= NEO__LOSS_MSE && i < 5)

@@ -35,19 +35,4 @@ else
         "neo__cuda_launch, neo__cuda_fill"
 fi
 
-# nvcc takes the kernels too, for one architecture and not optimized; `make cuda` is the whole of
-# it.
-if have "${NVCC:-nvcc}"; then
-    if "${NVCC:-nvcc}" -std=c++17 -arch=sm_90 -Werror all-warnings -Xcicc -O0 -Xptxas -O0 -I. \
-        -c -o "$B/tmp/cuda.o" \
-        examples/neo_cuda.cu >"$log" 2>&1; then
-        pass
-    else
-        fail "nvcc:"
-        head -30 "$log"
-    fi
-else
-    skip "neo_cuda.cuh by nvcc: there is no nvcc"
-fi
-
 finish cuda/emulated

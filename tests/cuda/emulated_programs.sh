@@ -94,6 +94,18 @@ END
     same "gpt of bf16: with a graph and without" "$narrow" "$(digest $run --graph off)"
     # GELU by tanh in the products: other bits than after them, the same from one run to another.
     gelu=$(digest $run --gelu tanh)
+    # Second choices are counted: here none, but attention with heads of 6 columns.
+    counts='0 products without cuBLASLt, 0 epilogues without it, 0 attentions of f32 for bf16, '
+    if grep -q ", $counts" "$W/out_of"; then pass; else
+        fail "gpt of bf16: no '$counts' in: $(grep ^cuda: "$W/out_of")"
+    fi
+    narrow_heads="--steps 1 --layers 1 --heads 8 --width 48 --batch 2 --repro-shards 1"
+    odd=$(digest $run $narrow_heads)
+    if [ -n "$odd" ] && grep -q '[1-9][0-9]* attentions of f32 for bf16, ' "$W/out_of"; then
+        pass
+    else
+        fail "gpt of bf16, heads of 6 columns: $(grep ^cuda: "$W/out_of")"
+    fi
     same "gpt of bf16, GELU by tanh: one rank and 3" "$gelu" "$(digest $run --gelu tanh --ranks 3)"
     same "gpt of bf16, GELU by tanh: with a graph and without" "$gelu" \
         "$(digest $run --gelu tanh --graph off)"

@@ -25,7 +25,7 @@ typedef struct block {
 
 /* Activations of a block: what its backward needs of its forward, besides its input. Of --products
    bf16, n1, n2 and gelu are bf16, as products alone read them; on a GPU without --exact, y too, the
-   gradients dgelu, dqkv and of y, and z where products compute GELU and its slope. */
+   gradients dgelu, dqkv and of y, logits, and z where products compute GELU and its slope. */
 typedef struct inside {
     neo_tensor stats_1, n1; /* [rows][2], [rows][width]      norm_1(x) */
     neo_tensor qkv;         /* [rows][3 width]               qkv(n1) */
@@ -50,7 +50,9 @@ typedef struct model {
     inside inside[MAX_LAYERS];
     neo_tensor x[MAX_LAYERS + 1];        /* [rows][width]: inputs of blocks, the last output */
     neo_tensor stats, n;                 /* [rows][2], [rows][width]: the last norm */
-    neo_tensor logits;                   /* [rows][vocabulary], then their gradient: see slopes */
+    neo_tensor logits;                   /* [rows][vocabulary] or its pitch_of, then their gradient:
+                                            see logits_of, slopes */
+    neo_tensor wide;                     /* [1][vocabulary]: a row of logits of bf16, for a draw */
     neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
     neo_tensor narrow[3];                /* bf16 copies of x, of a block's weights or the head's,
                                             or of all, the head's first; and of a gradient */
@@ -142,24 +144,28 @@ static neo_status add_inside(model *m, inside *a, int64_t rows) {
 static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
+    const neo_dtype shared = shared_dtype(m);
+    const int64_t gradients = shared == NEO_BF16 ? 4 * w : widest; /* of logits: in their place */
     int64_t weights = widest > 12 * w + 32 ? widest : 12 * w + 32; /* of a block, or head */
     if (m->weights_kept) weights = behind(&m->block[m->layers - 1].contract) / w + 1;
     const buffer list[] = {
         {&m->stats, NEO_F32, rows, 2},       {&m->n, operand_dtype(m), rows, w},
         {&m->dx, NEO_F32, rows, w},          {&m->dn, NEO_F32, rows, w},
-        {&m->dqkv, shared_dtype(m), rows, 3 * w}, {&m->dgelu, shared_dtype(m), rows, 4 * w},
-        {&m->logits, NEO_F32, rows, m->vocabulary},
+        {&m->dqkv, shared, rows, 3 * w},     {&m->dgelu, shared, rows, 4 * w},
+        {&m->logits, shared, rows, shared == NEO_BF16 ? pitch_of(m->vocabulary) : m->vocabulary},
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
         {&m->places, NEO_I64, rows, 0}};
     const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, w},
                              {&m->narrow[1], NEO_BF16, w, weights},
-                             {&m->narrow[2], NEO_BF16, rows, pitch_of(widest)}};
+                             {&m->narrow[2], NEO_BF16, rows, pitch_of(gradients)}};
+    const buffer wide = {&m->wide, NEO_F32, 1, m->vocabulary};
     for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
         TRY(add_inside(m, &m->inside[i], rows));
     for (int i = 0; i <= m->layers; i++)
         TRY(add_buffers(m, &(buffer){&m->x[i], NEO_F32, rows, w}, 1));
     TRY(add_buffers(m, list, sizeof list / sizeof *list));
     if (m->products_bf16) TRY(add_buffers(m, narrow, 3));
+    if (shared == NEO_BF16) TRY(add_buffers(m, &wide, 1));
     m->next_ids = malloc((size_t)rows * sizeof *m->next_ids);
     m->next_targets = calloc((size_t)rows, sizeof *m->next_targets);
     m->next_logits = malloc((size_t)m->vocabulary * sizeof *m->next_logits);
@@ -254,10 +260,13 @@ static neo_status residual_gradient(const model *m, int turn, neo_tensor *dx) {
         narrow.data = (uint16_t *)narrow.data + dx->shape[0] * narrow.stride[0];
     return narrowed(m, dx, narrow);
 }
-/* The gradient of logits, as products take it; of f32 in place. */
+static neo_tensor logits_of(const model *m) {
+    return neo_tensor_slice(used(m, m->logits), 1, 0, m->vocabulary);
+}
+/* The gradient of logits, as products take it; in place where these are as products take them. */
 static neo_tensor slopes(const model *m) {
-    const neo_tensor logits = used(m, m->logits);
-    return m->products_bf16 ? narrow_place(m, 2, &logits) : logits;
+    const neo_tensor logits = logits_of(m);
+    return logits.dtype == operand_dtype(m) ? logits : narrow_place(m, 2, &logits);
 }
 static neo_status product_forward(const model *m, neo_tensor x, neo_tensor w, neo_tensor bias,
                                   neo_tensor y) {
@@ -405,7 +414,7 @@ static neo_status head_forward(const model *m) {
     neo_tensor w = narrow_place(m, 1, &m->tokens->value);
     TRY(norm_forward(m, &m->last, m->x[m->layers], m->n, m->stats));
     if (!m->weights_first) TRY(take_head(m, &w));
-    return product_forward(m, used(m, m->n), w, neo_tensor_none(), used(m, m->logits));
+    return product_forward(m, used(m, m->n), w, neo_tensor_none(), logits_of(m));
 }
 /* The token table is the head's weight too: its gradient is written here, and embed_backward adds
    to it. */

@@ -115,7 +115,7 @@ static neo_status backward(trainer *t, const neo_leaves *part, int piece) {
 }
 /* dlogits: slopes(), or none. positions: of all ranks and micro-batches. */
 static neo_status loss(trainer *t, int64_t positions, neo_tensor dlogits) {
-    neo_tensor logits = used(&t->m, t->m.logits), targets = used(&t->m, t->m.targets);
+    neo_tensor logits = logits_of(&t->m), targets = used(&t->m, t->m.targets);
     neo_loss_desc d = {.batch = positions, .sum = &t->loss[t->turn]};
     d.scale = neo_fsdp_loss_scale(t->fsdp);
     return neo_cross_entropy(t->m.ctx, &d, logits, targets, dlogits, NULL);
@@ -205,7 +205,12 @@ static neo_status draw_next(trainer *t, int64_t count, const neo_sampling *sampl
     m->length = count;
     TRY(send(m, count));
     TRY(forward(t));
-    TRY(neo_tensor_copy(m->ctx, neo_tensor_rows(m->logits, count - 1, 1),
+    neo_tensor logits = neo_tensor_rows(logits_of(m), count - 1, 1);
+    if (logits.dtype != NEO_F32) {
+        TRY(neo_tensor_convert(m->ctx, logits, m->wide, NULL));
+        logits = m->wide;
+    }
+    TRY(neo_tensor_copy(m->ctx, logits,
                         neo_tensor_2d(m->next_logits, NEO_F32, 1, m->vocabulary)));
     *next = neo_sample(sampling, m->next_logits, m->vocabulary, place);
     return NEO_OK;
