@@ -3638,9 +3638,18 @@ NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e4m3(uint8_t c) {
 #define NEO__PHILOX_M1 0xCD9E8D57u
 #define NEO__PHILOX_W0 0x9E3779B9u
 #define NEO__PHILOX_W1 0xBB67AE85u
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__mul_wide(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) /* one instruction, where a product of 64 bits adds halves that are 0 */
+    uint64_t product;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+    return product;
+#else
+    return (uint64_t)a * b;
+#endif
+}
 NEO__EVERYWHERE NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint32_t x[4]) {
     for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)NEO__PHILOX_M0 * x[0], p1 = (uint64_t)NEO__PHILOX_M1 * x[2];
+        uint64_t p0 = neo__mul_wide(x[0], NEO__PHILOX_M0), p1 = neo__mul_wide(x[2], NEO__PHILOX_M1);
         x[0] = (uint32_t)(p1 >> 32) ^ x[1] ^ key0;
         x[2] = (uint32_t)(p0 >> 32) ^ x[3] ^ key1;
         x[1] = (uint32_t)p1;
@@ -4302,9 +4311,12 @@ typedef struct neo__bags_job {
         neo__leaf_cut leaves; /* count 0: every feature's samples are a batch of `shards` leaves */
         int leaf_bits;
         int leaf_sort; /* records do not come leaf by leaf: the sort must see to it */
-        uint32_t *parts; /* leaves of long runs: [0]: how many; then the first record of each */
+        uint32_t *parts; /* leaves of long runs, or their pieces: how many of both (see
+                            neo__bags_most_pieces); then the first record of each */
         float *part_sums; /* [max_parts][neo__bag_room(max_dim)] */
         int64_t max_parts;
+        uint32_t piece; /* records, into which leaves of long runs are cut; see >>cuda-bags */
+        uint64_t seed;  /* of all rules */
         void *temp;                /* of sort and scan */
         size_t temp_bytes;
     } sorted;
@@ -13607,9 +13619,10 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
     }
     NEO__CARVE(carve, job->sorted.grad_at, ids);
     NEO__CARVE(carve, job->sorted.packed, sizes->mean ? neo__bags_pack_floats(sizes) : 0);
-    const size_t parts = NEO__MIN(records / NEO__JOB_PART, (size_t)NEO__JOB_PARTS);
+    const size_t parts =
+        NEO__MIN(records / NEO__JOB_PART, NEO__JOB_PARTS + 2 * records / NEO__JOB_LONG);
     job->sorted.max_parts = records > NEO__JOB_LONG ? (int64_t)parts : 0;
-    NEO__CARVE(carve, job->sorted.parts, 1 + parts);
+    NEO__CARVE(carve, job->sorted.parts, 2 + parts);
     NEO__CARVE(carve, job->sorted.part_sums,
                neo__size_mul((size_t)job->sorted.max_parts, (size_t)neo__bag_room(sizes->max_dim)));
     neo__carve_next(carve, &job->sorted.temp, 1, job->sorted.temp_bytes);

@@ -5,8 +5,9 @@
      - every layer, loss, optimizer and embedding table of neo.h on a GPU, products of bf16 too
      - two classes of numbers. `exact` (neo_cuda_desc.exact): the CPU's bits, by own kernels in its
        order of sums. `deterministic` (without): large products are cuBLASLt's, attention of bf16 is
-       on tensor cores, sums over the batch and of wide rows of logits are cut further; faster,
-       within rounding of the CPU. A checkpoint holds the class
+       on tensor cores, sums over the batch, of embedding rows with many records too, and of wide
+       rows of logits are cut further; faster, within rounding of the CPU. A checkpoint holds the
+       class
      - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
        floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
@@ -237,8 +238,10 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__NO_UNROLL _Pragma("unroll 1")
+#define NEO__NO_UNROLL _Pragma("unroll 1")
 #else
 #define NEO__UNROLL
+#define NEO__NO_UNROLL
 #define NEO__NO_UNROLL
 #endif
 
@@ -1414,9 +1417,10 @@ static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call 
 /* part(i) gives part i of `count`; a sum of none is 0. Eight parts from a multiple of eight on are
    a subtree, as are those at the end, so they are loaded together, and their sums are the parts of
    a tree of the same shape. */
-template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
+template <int W, int DEPTH = NEO__PART_DEPTH, class Part>
+NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
     enum { NEO__TOGETHER = 8 };
-    neo__floats<W> stack[NEO__PART_DEPTH], top = {};
+    neo__floats<W> stack[DEPTH], top = {};
     const int groups = (count + NEO__TOGETHER - 1) / NEO__TOGETHER;
     int height = 0;
     for (int i = 0; i < groups; i++) {
@@ -5099,10 +5103,13 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
    chain in canonical order, of which the loads are issued several records ahead of the additions.
    A row with records of several leaves has a chain for each, and the tree over them. The leaves of
    runs above NEO__JOB_LONG are summed before, a warp for each leaf of a row, and only their tree is
-   left. Rows that can be read by fours are stepped in registers, whatever their numbers and their
-   rule: by a kernel of few registers where the rule is row-wise Adagrad or SGD alone, which loads
-   NEO__BAGS_ROWS_AHEAD rows ahead. The others go through neo__bag_step_row_warp with 16 lanes a
-   row, the gradient in shared memory.
+   left. Outside `exact` such a leaf is cut into pieces of NEO__JOB_LONG records, counted from its
+   first, a warp for each, and its sum is the tree over their chains. A leaf's records are the same
+   on any ranks, so its pieces are. (What add_grad adds to kept sums is a chain.) Rows that can be
+   read by fours are stepped in registers, whatever their numbers and their rule, of one record
+   several at a time: by a kernel of few registers where the rule is row-wise Adagrad or SGD alone,
+   which loads NEO__BAGS_ROWS_AHEAD rows ahead, else NEO__BAGS_ANY_AHEAD with their states. The
+   others go through neo__bag_step_row_warp with 16 lanes a row, the gradient in shared memory.
 
    No atomics touch a float, and what the integer ones leave to chance (which sum lies
    where, where a key lies in a hash table) shows in no result. */
@@ -5111,7 +5118,8 @@ enum {
     NEO__BAGS_TILE = 1024, /* ids */
     NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions, */
     NEO__BAGS_LONG_AHEAD = 32, /* of a long run; */
-    NEO__BAGS_ROWS_AHEAD = 4,  /* rows before the first of their steps, with their gradients */
+    NEO__BAGS_ROWS_AHEAD = 4,  /* rows before the first of their steps, with their gradients, */
+    NEO__BAGS_ANY_AHEAD = 2,   /* and of any rule with their states */
     NEO__BAGS_LONG_THREADS = 128,
     NEO__BAGS_MOST_DIM = 1024, /* of a row in registers, */
     NEO__BAGS_PLAIN_DIM = 256  /* where its step is plain */
@@ -5267,9 +5275,9 @@ NEO__GPU neo__floats<W> neo__bags_some(neo_dtype dtype, const neo__bags_raw &x, 
     else return {{neo__bags_one(dtype, x.word[0], scale, bias)}};
 }
 /* The threads that share a bag or row with this one. */
-template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
+template <int LANES> NEO__GPU unsigned neo__bags_mask(int thread) {
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
-    return all << (threadIdx.x % 32 / LANES * LANES);
+    return all << (thread % 32 / LANES * LANES);
 }
 /* Lanes that hold a row in fours, a power of two from 4 on; 0: it cannot be read so. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int aligned) {
@@ -5467,7 +5475,7 @@ NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
 /* The grid's second dimension is the features; the lanes of a row take `run` bags at a time. */
 template <neo_dtype T, int LANES> NEO__BAGS_KERNEL neo__bags_pool_kernel(const neo__bags_job j,
                                                                          int run) {
-    const unsigned mask = neo__bags_mask<LANES>();
+    const unsigned mask = neo__bags_mask<LANES>((int)threadIdx.x);
     if (neo__bags_refused(j)) return;
     for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = j.told.features[f];
@@ -5991,8 +5999,9 @@ template <class K, int W> struct neo__bags_sum {
         }
     }
 };
-/* For a leaf of a long run, by its first record: where it ends, and the number of its sum, which
-   has been computed, or NEO__BAGS_NO_PART. They lie in the room of unsorted records. */
+/* For a leaf of a long run, by its first record: where it ends, and the number of its sum, or of
+   its first piece's, which has been computed, or NEO__BAGS_NO_PART. They lie in the room of
+   unsorted records. */
 #define NEO__BAGS_NO_PART 0xFFFFFFFFu
 NEO__GPU uint32_t *neo__bags_leaf_end(const neo__bags_job &job) {
     return (uint32_t *)job.sorted.keys[0];
@@ -6015,7 +6024,7 @@ NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *f
         if (!job.add) neo__cuda_plus<W>(s, neo__floats<W>{});
         return s;
     }
-    const bool has_parts = end - i > NEO__JOB_LONG && !job.add;
+    const bool has_parts = end - i > NEO__JOB_LONG && !job.add; /* else no leaf is cut */
     neo__cuda_parts<W> tree;
     neo__bags_sum<K, W> sum = {tree, s, keys[i]};
     for (uint32_t stop; i < end; i = stop) {
@@ -6117,13 +6126,13 @@ NEO__GPU neo__bags_count neo__bags_window(const neo__bags_job &j, int window, T 
 /* W columns from col on of a row's sum, which goes to where it is kept if it is. */
 template <class K, int W>
 NEO__GPU neo__floats<W> neo__bags_row_sum(const neo__bags_job &job, const neo__job_table &t,
-                                          const neo__bags_run &run, uint32_t end, int64_t col) {
-    const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 1u;
+                                          uint32_t begin, uint32_t end, int64_t col) {
+    const uint32_t at = job.keep ? job.kept.keep_at[begin] : 1u;
     float *to = job.kept.sums + (int64_t)(at >> 1) * job.kept.unit + col;
     neo__floats<W> old = {}, s = {};
     if (job.add || !(at & 1)) old = neo__cuda_load<W>(to);
     if (job.add) s = old;
-    s = neo__bags_merge<K, W>(job, neo__bags_grads(job, t), run.begin, end, col, s);
+    s = neo__bags_merge<K, W>(job, neo__bags_grads(job, t), begin, end, col, s);
     if (!job.add && !(at & 1)) neo__cuda_plus<W>(s, old);
     if (job.keep) neo__cuda_store<W>(to, s);
     return s;
@@ -6137,7 +6146,12 @@ template <class K> NEO__GPU int64_t neo__bags_first(const neo__bags_job &job, in
                        [keys](int64_t q) { return (int64_t)keys[q]; });
     return keys[i] < key ? i + 1 : i;
 }
-/* Find them; a lane takes a leaf. Those of few records have no part. */
+/* Find them; a lane takes a leaf. Those of few records have no part. Leaves that are cut into
+   pieces all have room: the lowest parts are theirs, neo__bags_most_pieces of them at most; the
+   others have the highest as far as these go, and go without, with the same bits, beyond that. */
+NEO__GPU int64_t neo__bags_most_pieces(const neo__bags_job &job) {
+    return 2 * job.sorted.records / job.sorted.piece;
+}
 template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job job) {
     NEO__CUDA_EACH(i, (job.sorted.records + 31) / 32 * 32, 1) {
         const int64_t far = i + NEO__JOB_LONG;
@@ -6150,40 +6164,69 @@ template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job j
             for (K leaf = threadIdx.x % 32; leaf >> job.sorted.leaf_bits == 0; leaf += 32) {
                 const int64_t first = neo__bags_first<K>(job, begin, row + leaf);
                 const int64_t end = neo__bags_first<K>(job, begin, row + leaf + 1);
-                uint32_t part = NEO__BAGS_NO_PART;
                 if (first == end) continue;
-                if (end - first >= NEO__JOB_PART) part = atomicAdd(&job.sorted.parts[0], 1u);
-                if (part >= job.sorted.max_parts) part = NEO__BAGS_NO_PART;
-                else job.sorted.parts[1 + part] = (uint32_t)first;
-                neo__bags_leaf_end(job)[first] = (uint32_t)end;
-                neo__bags_leaf_part(job)[first] = part;
+                const uint32_t piece = job.sorted.piece;
+                const uint32_t pieces = ((uint32_t)(end - first) - 1) / piece + 1;
+                int64_t part = -1;
+                if (pieces > 1) part = atomicAdd(&job.sorted.parts[0], pieces);
+                else if (end - first >= NEO__JOB_PART)
+                    part = job.sorted.max_parts - 1 - atomicAdd(&job.sorted.parts[1], 1u);
+                if (pieces == 1 && part < neo__bags_most_pieces(job)) part = -1;
+                uint32_t i = (uint32_t)first, number = (uint32_t)part;
+                for (uint32_t p = 0; p < pieces; p++, i += piece) {
+                    neo__bags_leaf_end(job)[i] = (uint32_t)end;
+                    neo__bags_leaf_part(job)[i] = p > 0 || part < 0 ? NEO__BAGS_NO_PART : number;
+                    if (part >= 0) job.sorted.parts[2 + number + p] = i;
+                }
             }
         }
     }
 }
-template <class K, int W>
+template <class K, int W, bool JOIN>
 NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table &t, uint32_t part) {
-    const uint32_t i = job.sorted.parts[1 + part];
+    const uint32_t i = job.sorted.parts[2 + part], left = neo__bags_leaf_end(job)[i] - i;
+    const uint32_t piece = job.sorted.piece;
     for (int64_t col = threadIdx.x % 32 * W; col < t.store.dim; col += 32 * W) {
-        neo__cuda_parts<W> tree;
-        neo__bags_sum<K, W> sum = {tree, {}, ((const K *)job.sorted.keys[1])[i]};
-        sum.template add_all<NEO__BAGS_LONG_AHEAD>(job, neo__bags_grads(job, t) + col, i,
-                                                   neo__bags_leaf_end(job)[i]);
-        neo__cuda_store<W>(neo__bags_part_sum(job, part) + col, sum.s);
+        float *to = neo__bags_part_sum(job, part) + col;
+        if constexpr (JOIN) {
+            const auto sum = neo__cuda_tree<W, 24>((int)((left - 1) / piece + 1), [=](int p) {
+                return neo__cuda_load<W>(to + p * neo__bag_room(job.fixed.max_dim));
+            });
+            neo__cuda_store<W>(to, sum);
+        } else {
+            neo__cuda_parts<W> tree;
+            neo__bags_sum<K, W> sum = {tree, {}, ((const K *)job.sorted.keys[1])[i]};
+            sum.template add_all<NEO__BAGS_LONG_AHEAD>(job, neo__bags_grads(job, t) + col, i,
+                                                       i + NEO__MIN(left, piece));
+            neo__cuda_store<W>(to, sum.s);
+        }
     }
 }
-/* Sum them. */
+/* Sum them; JOIN: pieces have been summed, and the first of each leaf gets the tree over them. */
+template <class K, bool JOIN> NEO__GPU void neo__bags_each_part(const neo__bags_job &j) {
+    if (j.stop && *j.stop) return;
+    const int64_t pieces = j.sorted.parts[0], most = j.sorted.max_parts;
+    const int64_t others = NEO__MIN((int64_t)j.sorted.parts[1], most - neo__bags_most_pieces(j));
+    NEO__CUDA_EACH(number, JOIN ? pieces : pieces + others, 32) {
+        const int64_t part = number < pieces ? number : most - 1 - (number - pieces);
+        const uint32_t first = j.sorted.parts[2 + part];
+        if (JOIN && neo__bags_leaf_part(j)[first] != (uint32_t)part) continue;
+        const int64_t key = (int64_t)neo__bags_key<K>(j, first);
+        const neo__job_table &t = j.fixed.tables[neo__bags_table_of_key(j, key)];
+        if (neo__bags_lanes(t, j.tensor.aligned))
+            neo__bags_sum_part<K, 4, JOIN>(j, t, (uint32_t)part);
+        else neo__bags_sum_part<K, 1, JOIN>(j, t, (uint32_t)part);
+    }
+}
 template <class K>
 static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
     neo__bags_part_sums_kernel(const neo__bags_job j) {
-    if (j.stop && *j.stop) return;
-    const int64_t count = NEO__MIN((int64_t)j.sorted.parts[0], j.sorted.max_parts);
-    NEO__CUDA_EACH(part, count, 32) {
-        const int64_t key = (int64_t)neo__bags_key<K>(j, j.sorted.parts[1 + part]);
-        const neo__job_table &t = j.fixed.tables[neo__bags_table_of_key(j, key)];
-        if (neo__bags_lanes(t, j.tensor.aligned)) neo__bags_sum_part<K, 4>(j, t, (uint32_t)part);
-        else neo__bags_sum_part<K, 1>(j, t, (uint32_t)part);
-    }
+    neo__bags_each_part<K, false>(j);
+}
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
+    neo__bags_part_trees_kernel(const neo__bags_job j) {
+    neo__bags_each_part<K, true>(j);
 }
 
 /* ---- rows in registers ---- */
@@ -6207,19 +6250,98 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_is_plain(const neo__bags_job &job,
            (rule.step.kind == NEO_BAG_ROWWISE_ADAGRAD || rule.step.kind == NEO_BAG_SGD);
 }
 /* Which kernel steps a table's rows: their lanes times fours, and if the step is plain the dtype as
-   well, of which F16 stands for BF16, too. 0: neo__bags_step_kernel. */
-#define NEO__BAGS_PLAIN(dtype) (4096 * (1 + (int)(dtype)))
+   well, of which F16 stands for BF16, too; of any rule it is NEO__BAGS_ANY. 0:
+   neo__bags_step_kernel. */
+#define NEO__BAGS_ANY NEO_DTYPE_COUNT
+#define NEO__BAGS_UPDATER(dtype) (4096 * (int)(dtype))
 NEO__EVERYWHERE NEO__INLINE int neo__bags_updater(const neo__bags_job &job, const neo__job_table &t,
                                                   const neo__job_rule &rule) {
     const neo_dtype dtype = t.store.dtype == NEO_BF16 ? NEO_F16 : t.store.dtype;
     const int fours = neo__bags_fours(job, t, rule);
-    return fours && neo__bags_is_plain(job, t, rule) ? NEO__BAGS_PLAIN(dtype) + fours : fours;
+    if (!fours) return 0;
+    return NEO__BAGS_UPDATER(neo__bags_is_plain(job, t, rule) ? dtype : NEO__BAGS_ANY) + fours;
+}
+/* In an instruction each: x as f16, |x| < 65536, rounded towards 0; a + b, rounded down; the upper
+   word of x 2^n, of n below 0: 0. */
+NEO__GPU uint32_t neo__bags_f16_cut(float x) {
+#if !defined(__CUDA_ARCH__)
+    const uint16_t code = neo__f16_from_f32(x);
+    return code - (fabsf(neo__f32_from_f16(code)) > fabsf(x));
+#elif __CUDA_ARCH__ >= 800
+    uint32_t code;
+    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(code) : "f"(0.0f), "f"(x));
+    return code;
+#else
+    uint16_t code;
+    asm("cvt.rz.f16.f32 %0, %1;" : "=h"(code) : "f"(x));
+    return code;
+#endif
+}
+NEO__GPU float neo__bags_add_down(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fadd_rd(a, b);
+#else
+    const float sum = __fadd_rn(a, b);
+    return (double)sum > (double)a + (double)b ? nextafterf(sum, -INFINITY) : sum;
+#endif
+}
+NEO__GPU uint32_t neo__bags_upper(uint32_t x, int n) {
+#if defined(__CUDA_ARCH__)
+    uint64_t product;
+    asm("shl.b64 %0, %1, %2;" : "=l"(product) : "l"((uint64_t)x), "r"(n));
+    return (uint32_t)(product >> 32);
+#else
+    return n < 0 ? 0u : (uint32_t)((uint64_t)x << n >> 32);
+#endif
+}
+/* Four numbers as codes of f16 or bf16, in place of the random words r: the bits of
+   neo__f16_round_warp and neo__bf16_round_warp, by fewer instructions. Of |x| < 65536, what f16
+   cuts off, as a fraction of 32 bits, is the upper word of its 24 bits moved up by 51 places, of a
+   denormal result by fewer, and the carry of fraction plus random word counts. The rest, NaN, and
+   what is rounded to nearest go by those functions, in a loop, as they are long. */
+NEO__GPU void neo__bags_half_codes(neo_dtype dtype, const neo__floats<4> &x, uint32_t (&r)[4],
+                                   bool random) {
+    const float all = (fabsf(x.v[0]) + fabsf(x.v[1])) + (fabsf(x.v[2]) + fabsf(x.v[3]));
+    const bool is_f16 = dtype == NEO_F16;
+    if (!random || !(all < 65536.0f)) {
+        NEO__NO_UNROLL for (int k = 0; k < 4; k++) {
+            float one = x.v[0];
+            uint32_t code = r[0];
+            NEO__UNROLL for (int i = 1; i < 4; i++) if (i == k) one = x.v[i], code = r[i];
+            if (random)
+                code = is_f16 ? neo__f16_round_warp(one, code) : neo__bf16_round_warp(one, code);
+            else code = is_f16 ? neo__f16_from_f32(one) : neo__bf16_from_f32(one);
+            NEO__UNROLL for (int i = 0; i < 4; i++) if (i == k) r[i] = code;
+        }
+    } else if (is_f16) {
+        NEO__UNROLL for (int k = 0; k < 4; k++) {
+            const uint32_t m = (neo__bits_f32(x.v[k]) & 0x007FFFFFu) | 0x00800000u;
+            const int power = (int)(neo__bits_f32(fminf(fabsf(x.v[k]), 0x1p-14f)) >> 23);
+            const uint64_t code = (uint64_t)neo__bags_f16_cut(x.v[k]) << 32;
+            r[k] = (uint32_t)(((code | neo__bags_upper(m, power - 62)) + r[k]) >> 32);
+        }
+    } else {
+        NEO__UNROLL for (int k = 0; k < 4; k++)
+            r[k] = (neo__bits_f32(x.v[k]) + (r[k] >> 16)) >> 16;
+    }
+}
+/* The same for a row of i8: the bits of neo__i8_round_warp where inverse is not 0. Only the lowest
+   8 bits of a code count. A sum with 1.5 2^23 has an integer as its lowest bits. */
+NEO__GPU void neo__bags_i8_codes(const neo__floats<4> &w, float inverse, float bias,
+                                 uint32_t (&r)[4], bool random) {
+    const float large = 0x1.8p23f;
+    NEO__UNROLL for (int k = 0; k < 4; k++) {
+        const float x = fminf(fmaxf(__fmul_rn(__fsub_rn(w.v[k], bias), inverse), -127.0f), 127.0f);
+        const float n = random ? neo__bags_add_down(x, large) : __fadd_rn(x, large);
+        const float rest = __fsub_rn(x, __fsub_rn(n, large));
+        r[k] = neo__bits_f32(n) +
+               (random && rest > __fmul_rn((float)(r[k] >> 8), 0x1p-24f) ? 1u : 0u);
+    }
 }
 /* A row in LANES lanes, with CHUNKS fours of it in each. What is beyond its end is 0. */
 template <int LANES, int CHUNKS> struct neo__bags_lane {
     typedef neo__float_warp numbers[4 * CHUNKS];
-    int64_t dim;
-    int lane;
+    int dim, lane;
     unsigned mask;
     /* f(i, col): numbers i to i + 3 are those of columns from col on; and f(i) of each number. */
     template <class F> __device__ __forceinline__ void fours(F f) const {
@@ -6250,9 +6372,9 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
         return sum;
     }
     __device__ __forceinline__ float norm(const numbers &x) const { return __fsqrt_rn(squares(x)); }
-    /* neo__bag_step_row; one: the states of which a row has one. */
+    /* neo__bag_step_row; one: the state of which a row has one. No rule has two such. */
     __device__ __forceinline__ void step(const neo__bag_step &o, numbers &w, numbers &g,
-                                         numbers &m, numbers &v, float *one) const {
+                                         numbers &m, numbers &v, float &one) const {
         const bool partial =
             o.kind == NEO_BAG_PARTIAL_ADAM || o.kind == NEO_BAG_PARTIAL_LAMB;
         const bool lamb = o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB;
@@ -6262,8 +6384,8 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
             mean = __fdiv_rn(squares(g), (float)dim);
         switch (o.kind) {
         case NEO_BAG_ROWWISE_ADAGRAD:
-            one[0] = __fadd_rn(one[0], mean);
-            rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(one[0]), o.eps));
+            one = __fadd_rn(one, mean);
+            rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(one), o.eps));
             break;
         case NEO_BAG_ADAGRAD:
             each([&](int i) { w[i] = neo__bag_adagrad_one_warp(&o, w[i], g[i], &m[i]); });
@@ -6279,8 +6401,8 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
         case NEO_BAG_OPTIM_COUNT: break;
         default: /* of Adam, LAMB: from here on g is the direction */
             if (partial) {
-                one[1] = __fmaf_rn(o.beta2, one[1], __fmul_rn(o.rest2, mean));
-                below = __fadd_rn(__fsqrt_rn(__fmul_rn(one[1], o.fix2)), o.eps);
+                one = __fmaf_rn(o.beta2, one, __fmul_rn(o.rest2, mean));
+                below = __fadd_rn(__fsqrt_rn(__fmul_rn(one, o.fix2)), o.eps);
             }
             each([&](int i) {
                 g[i] = neo__bag_adam_one_warp(&o, g[i], &m[i], &v[i], below, partial);
@@ -6311,219 +6433,194 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
         }
         (void)neo__rows_scale_of_warp(__any_sync(mask, odd), least, most, scale);
     }
-    /* To the row at `to`, of which the first column has random number `number`, and its scale. */
+    /* To the row at `to`, of which the random words begin with block `block`, and its scale. */
     __device__ __forceinline__ void write(neo_dtype dtype, char *to, float *to_scale,
-                                          uint64_t number, const neo__job_rule &rule,
-                                          const numbers &w) const {
+                                          uint64_t block, const neo__job_rule &rule,
+                                          uint64_t seed, const numbers &w) const {
+        const neo__random_key key = {seed, rule.round.h};
         float scale[2] = {};
         if (dtype == NEO_I8) scale_of(w, scale);
         if (dtype == NEO_I8 && lane == 0) to_scale[0] = scale[0], to_scale[1] = scale[1];
         const float inverse = scale[0] == 0.0f ? 0.0f : __fdiv_rn(1.0f, scale[0]);
         fours([&](int i, int64_t col) {
             char *at = to + col * neo__bags_bytes(dtype);
-            uint32_t r[4] = {}, code[4];
+            uint32_t r[4] = {};
             if (dtype == NEO_F32) {
                 neo__cuda_store<4>((float *)(void *)at, get(w + i));
                 return;
             }
-            if (!rule.nearest)
-                neo__random_block(&rule.round, (number + (uint64_t)col) / 4, r);
-            NEO__UNROLL for (int k = 0; k < 4; k++) {
-                const neo__float_warp x = w[i + k];
-                if (dtype == NEO_I8)
-                    code[k] = neo__i8_round_warp(x, inverse, scale[1], r[k], !rule.nearest) & 255u;
-                else if (dtype == NEO_F16)
-                    code[k] = rule.nearest ? neo__f16_from_f32(x) : neo__f16_round_warp(x, r[k]);
-                else code[k] = rule.nearest ? neo__bf16_from_f32(x) : neo__bf16_round_warp(x, r[k]);
-            }
-            if (dtype == NEO_I8)
+            if (!rule.nearest) neo__random_block(&key, block + (uint64_t)(col / 4), r);
+            if (dtype == NEO_I8) {
+                neo__bags_i8_codes(get(w + i), inverse, scale[1], r, !rule.nearest);
                 *(uint32_t *)(void *)at = inverse == 0.0f ? 0u
-                                          : code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24;
-            else *(uint2 *)(void *)at = make_uint2((code[0] & 0xFFFFu) | code[1] << 16,
-                                                   (code[2] & 0xFFFFu) | code[3] << 16);
+                                          : (r[0] & 255u) | (r[1] & 255u) << 8 |
+                                                (r[2] & 255u) << 16 | r[3] << 24;
+            } else {
+                neo__bags_half_codes(dtype, get(w + i), r, !rule.nearest);
+                *(uint2 *)(void *)at = make_uint2(r[0] | r[1] << 16, r[2] | r[3] << 16);
+            }
         });
     }
 };
-template <class K, int LANES, int CHUNKS>
-NEO__GPU void neo__bags_update_row(const neo__bags_job &job, const neo__bags_run &run,
-                                  unsigned mask) {
-    typedef neo__bags_lane<LANES, CHUNKS> lane;
-    const neo__job_table &t = job.fixed.tables[run.table];
-    const lane row = {t.store.dim, (int)threadIdx.x % LANES, mask};
-    typename lane::numbers w = {}, g = {}, m = {}, v = {};
-    neo__bags_raw raw[CHUNKS];
-    float *const state[2] = {t.state[0] + run.row * t.state_dim[0],
-                             t.state[1] + run.row * t.state_dim[1]};
-    float one[2] = {}, scale[2] = {};
-    if (!job.keep) /* on its way while gradients add up */
-        row.fours([&](int i, int64_t col) {
-            const char *at = t.store.data + run.row * t.store.row_bytes;
-            neo__bags_fetch_as(t.store.dtype, raw[i / 4],
-                               at + col * neo__bags_bytes(t.store.dtype));
-        });
-    for (int k = 0; k < 2 && !job.keep; k++) {
-        if (t.state_dim[k] == 1) one[k] = *state[k];
-        if (t.store.dtype == NEO_I8) scale[k] = t.store.scale[2 * run.row + k];
-    }
-    const uint32_t end = neo__bags_end<K, LANES>(job, run.begin, run.end, mask);
-    row.fours([&](int i, int64_t col) {
-        lane::put(g + i, neo__bags_row_sum<K, 4>(job, t, run, end, col));
-    });
-    __syncwarp(mask);
-    if (job.keep) return;
-    row.fours([&](int i, int64_t col) {
-        lane::put(w + i, neo__bags_four_as(t.store.dtype, raw[i / 4], scale[0], scale[1]));
-        if (t.state_dim[0] > 1) lane::put(m + i, neo__cuda_load<4>(state[0] + col));
-        if (t.state_dim[1] > 1) lane::put(v + i, neo__cuda_load<4>(state[1] + col));
-    });
-    row.step(job.told.rules[run.table].step, w, g, m, v, one);
-    row.fours([&](int i, int64_t col) {
-        if (t.state_dim[0] > 1) neo__cuda_store<4>(state[0] + col, lane::get(m + i));
-        if (t.state_dim[1] > 1) neo__cuda_store<4>(state[1] + col, lane::get(v + i));
-    });
-    for (int k = 0; k < 2 && row.lane == 0; k++)
-        if (t.state_dim[k] == 1) *state[k] = one[k];
-    row.write(t.store.dtype, t.store.data + run.row * t.store.row_bytes,
-              t.store.scale + 2 * run.row, neo__bag_number(&t.store, run.row),
-              job.told.rules[run.table], w);
-}
-/* A row whose step is plain: all that its loads need, found by one lane beside those of the other
-   rows of a window. */
-typedef struct neo__bags_plain {
+/* All that a row's loads need, found by one lane beside those of the other rows of a window. */
+typedef struct neo__bags_row_at {
     char *row;
-    float *state, *scale; /* state: NULL for SGD */
-    const float *grad;    /* of its first record */
-    uint64_t number;      /* of the row's first random number */
-    float weight;         /* of its first record */
+    float *state[2], *one, *scale; /* states of a number a column, and of one; NULL: it has none */
+    const float *grad;             /* of its first record */
+    uint64_t block;                /* of the row's first random numbers */
+    float weight;                  /* of its first record */
     uint32_t begin, end;
     int32_t table;
-} neo__bags_plain;
-NEO__GPU neo__bags_plain neo__bags_plain_of(const neo__bags_job &job, const neo__bags_run &run) {
+    int16_t dim, dtype;
+} neo__bags_row_at;
+NEO__GPU neo__bags_row_at neo__bags_find_row(const neo__bags_job &job, const neo__bags_run &run) {
     const neo__job_table &t = job.fixed.tables[run.table];
     const uint32_t value = job.sorted.values[1][run.begin];
     const float *weights = neo__bags_weights(job);
+    const int one = t.state_dim[0] == 1 ? 0 : 1;
+    const auto state = [&](int k, bool there) {
+        return there ? t.state[k] + run.row * t.state_dim[k] : NULL;
+    };
     return {t.store.data + run.row * t.store.row_bytes,
-            t.state_dim[0] ? t.state[0] + run.row : NULL,
+            {state(0, t.state_dim[0] > 1), state(1, t.state_dim[1] > 1)},
+            state(one, t.state_dim[one] == 1),
             t.store.scale + 2 * run.row,
             neo__bags_grads(job, t) + neo__bags_grad_at(job, value),
-            neo__bag_number(&t.store, run.row),
+            job.keep ? 0 : neo__bag_number(&t.store, run.row) / 4,
             weights ? weights[value] : 1.0f,
             run.begin,
             run.end,
-            run.table};
+            run.table,
+            (int16_t)t.store.dim,
+            (int16_t)t.store.dtype};
 }
-/* Its loads, on their way while the row before it is stepped. */
+/* Its loads, on their way while the row before it is stepped. T: the dtype of rows whose step is
+   plain, or NEO__BAGS_ANY. */
 template <neo_dtype T, int LANES, int CHUNKS> struct neo__bags_ahead {
     typedef neo__bags_lane<LANES, CHUNKS> lane;
-    neo__bags_raw row[CHUNKS], grad[CHUNKS];
-    float state, scale[2];
-    __device__ __forceinline__ void fetch(const lane &l, const neo__bags_plain &p) {
+    neo__bags_raw row[CHUNKS], grad[CHUNKS], state[2][CHUNKS];
+    float one, scale[2];
+    __device__ __forceinline__ void fetch(const lane &l, const neo__bags_row_at &p, bool states) {
+        const neo_dtype dtype = T == NEO__BAGS_ANY ? (neo_dtype)p.dtype : T;
         l.fours([&](int i, int64_t col) {
-            neo__bags_fetch<T>(row[i / 4], p.row + col * neo__bags_bytes(T));
+            neo__bags_fetch_as(dtype, row[i / 4], p.row + col * neo__bags_bytes(dtype));
             neo__bags_fetch<NEO_F32>(grad[i / 4], (const char *)(p.grad + col));
+            for (int k = 0; k < 2 && states; k++)
+                if (p.state[k])
+                    neo__bags_fetch<NEO_F32>(state[k][i / 4], (const char *)(p.state[k] + col));
         });
-        state = p.state ? *p.state : 0.0f;
-        if (T == NEO_I8) scale[0] = p.scale[0], scale[1] = p.scale[1];
+        one = p.one ? *p.one : 0.0f;
+        if (dtype == NEO_I8) scale[0] = p.scale[0], scale[1] = p.scale[1];
     }
 };
-/* Its step by its gradient's sum. */
+/* Its step by its gradient's sum; states: they were fetched ahead. */
 template <neo_dtype T, int LANES, int CHUNKS>
-NEO__GPU void neo__bags_plain_step(const neo__bags_job &job, const neo__bags_plain &p,
-                                   const neo__bags_lane<LANES, CHUNKS> &row,
-                                   const neo__bags_ahead<T, LANES, CHUNKS> &x,
-                                   const typename neo__bags_lane<LANES, CHUNKS>::numbers &g) {
+NEO__GPU void neo__bags_step_at(const neo__bags_job &job, const neo__bags_row_at &p,
+                                const neo__bags_lane<LANES, CHUNKS> &row,
+                                neo__bags_ahead<T, LANES, CHUNKS> &x, bool states,
+                                typename neo__bags_lane<LANES, CHUNKS>::numbers &g) {
     typedef neo__bags_lane<LANES, CHUNKS> lane;
     const neo__job_rule &rule = job.told.rules[p.table];
-    const bool bf16 = T == NEO_F16 && job.fixed.tables[p.table].store.dtype == NEO_BF16;
-    const neo_dtype dtype = bf16 ? NEO_BF16 : T;
-    typename lane::numbers w = {};
-    float rate = rule.step.lr;
+    const bool bf16 = T == NEO_F16 && p.dtype == NEO_BF16;
+    const neo_dtype dtype = T == NEO__BAGS_ANY ? (neo_dtype)p.dtype : bf16 ? NEO_BF16 : T;
+    typename lane::numbers w = {}, m = {}, v = {};
     __syncwarp(row.mask); /* all have read what one lane writes */
-    if (p.state) {
-        const float sum = __fadd_rn(x.state, __fdiv_rn(row.squares(g), (float)row.dim));
-        rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(sum), rule.step.eps));
-        if (row.lane == 0) *p.state = sum;
-    }
     row.fours([&](int i, int64_t) {
-        lane::put(w + i, bf16 ? neo__bags_four<NEO_BF16>(x.row[i / 4], 0.0f, 0.0f)
-                              : neo__bags_four<T>(x.row[i / 4], x.scale[0], x.scale[1]));
+        lane::put(w + i, neo__bags_four_as(dtype, x.row[i / 4], x.scale[0], x.scale[1]));
     });
-    row.each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
-    row.write(dtype, p.row, p.scale, p.number, rule, w);
+    if constexpr (T == NEO__BAGS_ANY) {
+        const auto state = [&](int k, int i, int64_t col) {
+            return states ? neo__bags_four<NEO_F32>(x.state[k][i / 4], 0.0f, 0.0f)
+                          : neo__cuda_load<4>(p.state[k] + col);
+        };
+        row.fours([&](int i, int64_t col) {
+            if (p.state[0]) lane::put(m + i, state(0, i, col));
+            if (p.state[1]) lane::put(v + i, state(1, i, col));
+        });
+        row.step(rule.step, w, g, m, v, x.one);
+        row.fours([&](int i, int64_t col) {
+            if (p.state[0]) neo__cuda_store<4>(p.state[0] + col, lane::get(m + i));
+            if (p.state[1]) neo__cuda_store<4>(p.state[1] + col, lane::get(v + i));
+        });
+        if (p.one && row.lane == 0) *p.one = x.one;
+    } else {
+        float rate = rule.step.lr;
+        if (p.one) {
+            const float sum = __fadd_rn(x.one, __fdiv_rn(row.squares(g), (float)row.dim));
+            rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(sum), rule.step.eps));
+            if (row.lane == 0) *p.one = sum;
+        }
+        row.each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
+    }
+    /* An argument's round keys are made once; rows of any rule need the registers. */
+    const uint64_t seed = T == NEO__BAGS_ANY ? rule.round.seed : job.sorted.seed;
+    row.write(dtype, p.row, p.scale, p.block, rule, seed, w);
 }
+/* Rows of one record, AHEAD of them at a time, then the others. */
 template <class K, neo_dtype T, int LANES, int CHUNKS>
-NEO__BAGS_KERNEL neo__bags_plain_kernel(const neo__bags_job job) {
-    enum { AHEAD = NEO__BAGS_ROWS_AHEAD / CHUNKS };
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS,
+                                         T == NEO__BAGS_ANY && CHUNKS > 1 ? 1 : 2)
+    neo__bags_update_kernel(const neo__bags_job job) {
+    enum {
+        AHEAD = (T == NEO__BAGS_ANY ? NEO__BAGS_ANY_AHEAD : NEO__BAGS_ROWS_AHEAD) / CHUNKS,
+        ROOM = AHEAD ? AHEAD : 1
+    };
     if (job.stop && *job.stop) return;
-    __shared__ neo__bags_plain lists[NEO__BAGS_WARPS][32];
-    neo__bags_plain *list = lists[threadIdx.x / 32];
+    __shared__ neo__bags_row_at lists[NEO__BAGS_WARPS][32];
+    neo__bags_row_at *list = lists[threadIdx.x / 32];
     typedef neo__bags_lane<LANES, CHUNKS> lane;
     const int group = threadIdx.x % 32 / LANES, groups = 32 / LANES;
     const auto lanes_of = [&](int r) {
-        return lane{job.fixed.tables[list[r].table].store.dim, (int)threadIdx.x % LANES,
-                    neo__bags_mask<LANES>()};
+        const int thread = (int)(T == NEO__BAGS_ANY ? neo__cuda_now(threadIdx.x) : threadIdx.x);
+        return lane{list[r].dim, thread % LANES, neo__bags_mask<LANES>(thread)};
     };
     NEO__BAGS_WINDOWS(window, job) {
         const neo__bags_count count = neo__bags_window<K>(
             job, window, list,
             [&job](int table) {
                 return neo__bags_updater(job, job.fixed.tables[table], job.told.rules[table]) ==
-                       NEO__BAGS_PLAIN(T) + LANES * CHUNKS;
+                       NEO__BAGS_UPDATER(T) + LANES * CHUNKS;
             },
-            [&job](const neo__bags_run &run) { return neo__bags_plain_of(job, run); });
-        neo__bags_ahead<T, LANES, CHUNKS> now = {}, next[AHEAD] = {};
-        NEO__UNROLL for (int a = 0, r = group; a < AHEAD && r < count.single; a++, r += groups)
-            next[a].fetch(lanes_of(r), list[r]);
-        for (int first = group; first < count.single; first += AHEAD * groups)
+            [&job](const neo__bags_run &run) { return neo__bags_find_row(job, run); });
+        const bool steps = T != NEO__BAGS_ANY || !job.keep;
+        const int single = AHEAD > 0 && steps ? count.single : 0;
+        neo__bags_ahead<T, LANES, CHUNKS> next[ROOM] = {};
+        const auto fetch = [&](int a, int r) {
+            if (r >= single) return;
+            next[a].fetch(lanes_of(r), list[r], T == NEO__BAGS_ANY);
+        };
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) fetch(a, group + a * groups);
+        for (int first = group; first < single; first += ROOM * groups)
             NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            const int r = first + a * groups, later = r + AHEAD * groups;
-            if (r >= count.single) break;
+            const int r = first + a * groups;
+            if (r >= single) break;
             const lane row = lanes_of(r);
             typename lane::numbers g = {};
-            now = next[a];
-            if (later < count.single) next[a].fetch(lanes_of(later), list[later]);
             row.fours([&](int i, int64_t) {
                 neo__floats<4> s = {};
                 neo__cuda_plus<4>(s, list[r].weight,
-                                  neo__bags_four<NEO_F32>(now.grad[i / 4], 0.0f, 0.0f));
+                                  neo__bags_four<NEO_F32>(next[a].grad[i / 4], 0.0f, 0.0f));
                 neo__cuda_plus<4>(s, neo__floats<4>{});
                 lane::put(g + i, s);
             });
-            neo__bags_plain_step<T>(job, list[r], row, now, g);
+            neo__bags_step_at<T>(job, list[r], row, next[a], true, g);
+            fetch(a, r + AHEAD * groups);
         }
-        for (int r = count.single + group; r < count.all; r += groups) {
-            const neo__bags_plain &p = list[r];
+        for (int r = single + group; r < count.all; r += groups) {
+            const neo__bags_row_at &p = list[r];
+            const neo__job_table &t = job.fixed.tables[p.table];
             const lane row = lanes_of(r);
             typename lane::numbers g = {};
-            now.fetch(row, p);
+            if (steps) next[0].fetch(row, p, false); /* sums need the registers */
             const uint32_t end = neo__bags_end<K, LANES>(job, p.begin, p.end, row.mask);
-            const float *from = neo__bags_grads(job, job.fixed.tables[p.table]);
             row.fours([&](int i, int64_t col) {
-                lane::put(g + i, neo__bags_merge<K, 4>(job, from, p.begin, end, col, {}));
+                lane::put(g + i, T == NEO__BAGS_ANY
+                                     ? neo__bags_row_sum<K, 4>(job, t, p.begin, end, col)
+                                     : neo__bags_merge<K, 4>(job, neo__bags_grads(job, t), p.begin,
+                                                             end, col, {}));
             });
-            neo__bags_plain_step<T>(job, p, row, now, g);
+            if (steps) neo__bags_step_at<T>(job, p, row, next[0], false, g);
         }
-        __syncwarp();
-    }
-}
-template <class K, int LANES, int CHUNKS>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 1 : 2)
-    neo__bags_update_kernel(const neo__bags_job job) {
-    if (job.stop && *job.stop) return;
-    __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
-    neo__bags_run *list = lists[threadIdx.x / 32];
-    const int group = threadIdx.x % 32 / LANES;
-    const unsigned mask = neo__bags_mask<LANES>();
-    NEO__BAGS_WINDOWS(window, job) {
-        const int count = neo__bags_window<K>(
-            job, window, list,
-            [&job](int table) {
-                return neo__bags_updater(job, job.fixed.tables[table], job.told.rules[table]) ==
-                       LANES * CHUNKS;
-            },
-            [](const neo__bags_run &run) { return run; }).all;
-        for (int r = group; r < count; r += 32 / LANES)
-            neo__bags_update_row<K, LANES, CHUNKS>(job, list[r], mask);
         __syncwarp();
     }
 }
@@ -6580,7 +6677,7 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
             const uint32_t end =
                 neo__bags_end<K, 16>(j, list[r].begin, list[r].end, neo__mask_warp());
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
-                const float sum = neo__bags_row_sum<K, 1>(j, t, list[r], end, col).v[0];
+                const float sum = neo__bags_row_sum<K, 1>(j, t, list[r].begin, end, col).v[0];
                 if (!j.keep) g[col] = sum;
             }
             __syncwarp(neo__mask_warp());
@@ -6600,13 +6697,14 @@ static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, un
                                    32, *job));
     return NEO_OK;
 }
+/* (A lane with eight columns of a row halves what a row costs beside its columns.) */
 template <class K, neo_dtype T>
 static neo_status neo__bags_run_plain(neo__cuda *d, const neo__bags_job *job, unsigned has) {
     return neo__bags_run_fours(
         d, job, has,
-        {neo__bags_plain_kernel<K, T, 4, 1>, neo__bags_plain_kernel<K, T, 8, 1>,
-         neo__bags_plain_kernel<K, T, 16, 1>, neo__bags_plain_kernel<K, T, 32, 1>,
-         neo__bags_plain_kernel<K, T, 32, 2>});
+        {neo__bags_update_kernel<K, T, 4, 1>, neo__bags_update_kernel<K, T, 4, 2>,
+         neo__bags_update_kernel<K, T, 8, 2>, neo__bags_update_kernel<K, T, 16, 2>,
+         neo__bags_update_kernel<K, T, 32, 2>});
 }
 /* A launch in which 16 threads step a row: of `rows` at a time in a block, or of as many as its
    shared memory has room for; `work` units in all, of which a block takes `each`. Where shared
@@ -6624,37 +6722,45 @@ static neo__cuda_where neo__bags_step_where(neo__cuda *d, const neo__bags_job *j
 template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const neo__bags_job *job) {
     neo__bags_job gated = *job;
     gated.stop = neo__graph_stop(gpu);
+    gated.sorted.piece = gpu->exact ? UINT32_MAX : (uint32_t)NEO__JOB_LONG;
     const neo__bags_job *j = &gated;
     const int64_t records = j->sorted.records;
     const int64_t rows = neo__bags_step_rows(j);
-    unsigned has[1 + NEO_DTYPE_COUNT] = {0}; /* by any rule; plain, of each dtype */
+    unsigned has[1 + NEO_DTYPE_COUNT] = {0}, others = 0; /* plain, of each dtype; by any rule */
     for (int i = 0; i < j->fixed.table_count; i++) {
         const neo__job_table &t = j->fixed.host_tables[i];
         const neo__job_rule &rule = j->told.host_rules[i];
         const int updater = neo__bags_updater(*j, t, rule);
-        has[updater / NEO__BAGS_PLAIN(0)] |= updater ? (unsigned)updater % NEO__BAGS_PLAIN(0) : 1u;
+        if (rule.round.seed) gated.sorted.seed = rule.round.seed; /* one for all that draw */
+        has[updater / NEO__BAGS_UPDATER(1)] |= (unsigned)updater % NEO__BAGS_UPDATER(1);
+        others |= updater == 0;
     }
     if (records > NEO__JOB_LONG && !j->add && j->sorted.max_parts) {
-        NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
+        NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, 2 * sizeof *j->sorted.parts));
         NEO__TRY(neo__cuda_run(gpu, "bags: long runs", neo__bags_parts_kernel<K>, records, 1, *j));
         const int64_t parts = NEO__MIN(j->sorted.max_parts, records / NEO__JOB_PART);
         const unsigned blocks = neo__cuda_blocks(gpu, parts, NEO__BAGS_LONG_THREADS / 32);
         NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
                                   {blocks, NEO__BAGS_LONG_THREADS}, *j));
+        if (!gpu->exact)
+            NEO__TRY(neo__cuda_launch(gpu, "bags: trees of pieces", neo__bags_part_trees_kernel<K>,
+                                      {blocks, NEO__BAGS_LONG_THREADS}, *j));
     }
-    if (has[0] & 1u)
+    if (others)
         NEO__TRY(neo__cuda_launch(gpu, "bags: update", neo__bags_step_kernel<K>,
                                   neo__bags_step_where(gpu, j, rows, 16u * (unsigned)rows,
                                                        (records + 31) / 32, rows / 2), *j));
-    NEO__TRY((neo__bags_run_plain<K, NEO_F32>(gpu, j, has[1 + NEO_F32])));
-    NEO__TRY((neo__bags_run_plain<K, NEO_F16>(gpu, j, has[1 + NEO_F16])));
-    NEO__TRY((neo__bags_run_plain<K, NEO_I8>(gpu, j, has[1 + NEO_I8])));
-    return neo__bags_run_fours(
-        gpu, j, has[0],
-        {neo__bags_update_kernel<K, 4, 1>, neo__bags_update_kernel<K, 8, 1>,
-         neo__bags_update_kernel<K, 16, 1>, neo__bags_update_kernel<K, 32, 1>,
-         neo__bags_update_kernel<K, 32, 2>, neo__bags_update_kernel<K, 32, 4>,
-         neo__bags_update_kernel<K, 32, 8>});
+    NEO__TRY((neo__bags_run_plain<K, NEO_F32>(gpu, j, has[NEO_F32])));
+    NEO__TRY((neo__bags_run_plain<K, NEO_F16>(gpu, j, has[NEO_F16])));
+    NEO__TRY((neo__bags_run_plain<K, NEO_I8>(gpu, j, has[NEO_I8])));
+    return neo__bags_run_fours(gpu, j, has[NEO__BAGS_ANY],
+                               {neo__bags_update_kernel<K, NEO__BAGS_ANY, 4, 1>,
+                                neo__bags_update_kernel<K, NEO__BAGS_ANY, 8, 1>,
+                                neo__bags_update_kernel<K, NEO__BAGS_ANY, 16, 1>,
+                                neo__bags_update_kernel<K, NEO__BAGS_ANY, 32, 1>,
+                                neo__bags_update_kernel<K, NEO__BAGS_ANY, 32, 2>,
+                                neo__bags_update_kernel<K, NEO__BAGS_ANY, 32, 4>,
+                                neo__bags_update_kernel<K, NEO__BAGS_ANY, 32, 8>});
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0) return NEO_OK;

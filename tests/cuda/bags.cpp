@@ -412,21 +412,23 @@ static void widths(void) {
         }
     }
 }
-/* Steps of row-wise Adagrad and SGD alone: tables of several dtypes and widths in one batch, most
-   rows once in it, some by a few records of one leaf or of several. */
-static void plain_steps(void) {
+/* Steps of row-wise Adagrad and SGD alone, then of every rule: tables of several dtypes and widths
+   in one batch, most rows once in it, some by a few records of one leaf or of several. */
+static void several_rows(void) {
     static const neo_dtype dtypes[4] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
     static const int64_t dims[] = {4, 12, 20, 32, 36, 64, 100, 128, 132, 256};
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 20; i++) {
         Model m;
         m.shards = i % 3 == 0 ? 1 : i % 3 == 1 ? 8 : 5;
-        const int none = i == 4 || i == 7;
+        const int none = i == 4 || i == 7 || i == 17;
         for (int t = 0; t < 8; t++) {
-            m.add(40 + 200 * (t % 3), dims[none ? i : (i + 3 * t) % 10],
-                  t & 4 ? NEO_BAG_SGD : NEO_BAG_ROWWISE_ADAGRAD, dtypes[t % 4],
+            neo_bag_optim_kind kind = t & 4 ? NEO_BAG_SGD : NEO_BAG_ROWWISE_ADAGRAD;
+            if (i >= 10) kind = (neo_bag_optim_kind)((i + 3 * t) % NEO_BAG_OPTIM_COUNT);
+            m.add(40 + 200 * (t % 3), dims[none ? i % 10 : (i + 3 * t) % 10], kind, dtypes[t % 4],
                   none          ? NEO_POOL_NONE
                   : (i + t) % 3 ? NEO_POOL_SUM
                                 : NEO_POOL_MEAN);
+            if (i >= 10) m.tables.back().optim = optim_of(kind, (i + t) % 6);
             m.tables.back().round_nearest = (i + t / 4) % 2;
         }
         m.feature_table = {0, 1, 2, 3, 4, 5, 6, 7, 3, 0, 5};
@@ -537,6 +539,107 @@ static void hot_row(void) {
         check_same(m);
     }
 }
+
+/* Without `exact` a leaf of a long run is a tree over chains of 256 records. */
+static float tree(const std::vector<float> &x, size_t from, size_t count) {
+    size_t half = 1;
+    if (count == 1) return x[from];
+    while (2 * half < count) half *= 2;
+    return tree(x, from, half) + tree(x, from + half, count - half);
+}
+static float sum_of(const std::vector<std::vector<float>> &leaves) {
+    std::vector<float> sums;
+    for (const auto &leaf : leaves) {
+        std::vector<float> pieces;
+        for (size_t i = 0; i < leaf.size(); i++) {
+            if (i % 256 == 0) pieces.push_back(0.0f);
+            pieces.back() += leaf[i];
+        }
+        if (!pieces.empty()) sums.push_back(tree(pieces, 0, pieces.size()) + 0.0f);
+    }
+    return tree(sums, 0, sums.size());
+}
+static void long_leaves(void) {
+    neo_device *const exact = gpu;
+    const neo_cuda_desc desc = {0, 0, 0};
+    REQUIRE_OK(neo_cuda_device_create(&desc, &gpu));
+    for (int shards = 1; shards <= 4; shards += 3) {
+        const int64_t samples = 1003, length = 3;
+        Model m;
+        m.shards = shards;
+        m.add(5, 8, NEO_BAG_ADAM), m.add(4, 9, NEO_BAG_ROWWISE_ADAGRAD);
+        m.desc.max_kept_rows = 9;
+        m.make(samples, 2 * samples * length);
+        Batch b;
+        b.offsets.push_back(0);
+        for (int64_t s = 0; s < 2 * samples; s++) {
+            for (int64_t k = 0; k < length; k++) b.id64.push_back(chance(90) ? 1 : below(4));
+            b.offsets.push_back((int64_t)b.id64.size());
+        }
+        b.finish(m, samples, 0);
+        Pair dout(m, b);
+        CHECK_OK(neo_bags_accumulate(m.bags[1], b.there(), dout.t[1], NULL));
+        for (int64_t i = 0; i < neo_bags_kept_count(m.bags[1]); i++) {
+            int32_t table = -1;
+            int64_t row = -1;
+            const float *g = neo_bags_kept_row(m.bags[1], i, &table, &row);
+            for (int64_t col = 0; g && col < m.tables[(size_t)table].dim; col++) {
+                std::vector<std::vector<float>> leaves((size_t)shards);
+                for (int64_t s = 0; s < samples; s++)
+                    for (int64_t k = 0; k < length; k++)
+                        if (b.id64[(size_t)((table * samples + s) * length + k)] == row)
+                            leaves[(size_t)neo__bucket_of(samples, shards, s)].push_back(
+                                dout.host[(size_t)(s * 17 + table * 8 + col)]);
+                const float want = sum_of(leaves);
+                if (!g || memcmp(&g[col], &want, 4)) {
+                    FAIL("row %d of table %d: %.9g, not %.9g", (int)row, table, (double)g[col],
+                         (double)want);
+                    col = INT32_MAX;
+                }
+            }
+        }
+        CHECK_INT(neo_bags_kept_count(m.bags[1]), 8);
+    }
+    neo_cuda_device_destroy(gpu);
+    gpu = exact;
+}
+
+#if defined(NEO_CUDA_ON_CPU)
+/* ---- roundings: floats of every exponent, words at the edges and between ---- */
+static void roundings(void) {
+    for (int i = 0; i < 400000; i++) {
+        neo__floats<4> x;
+        uint32_t word[4], half[4], brain[4];
+        for (int k = 0; k < 4; k++) {
+            const uint32_t bits = (uint32_t)rnd(), near = 90 + (uint32_t)below(56);
+            const int any = i % 64 == 0 && chance(50);
+            x.v[k] = neo__f32_bits(any ? bits : (bits & 0x807FFFFFu) | near << 23);
+            if (chance(5)) x.v[k] = neo__f32_bits(bits & 0xFF000000u);
+            word[k] = half[k] = brain[k] = chance(80)   ? (uint32_t)rnd()
+                                           : chance(50) ? 0u - (uint32_t)below(3)
+                                                        : bits << (19 + below(2)) ^ 0xFFFFFFFFu;
+        }
+        neo__bags_half_codes(NEO_F16, x, half, true);
+        neo__bags_half_codes(NEO_BF16, x, brain, true);
+        for (int k = 0; k < 4; k++)
+            if (half[k] != neo__f16_round_scalar(x.v[k], word[k]) ||
+                brain[k] != neo__bf16_round_scalar(x.v[k], word[k])) {
+                FAIL("%.9g by %08x is %04x, %04x", (double)x.v[k], word[k], half[k], brain[k]);
+                return;
+            }
+        const float inverse = 1.0f + value() / 2, bias = value();
+        for (int k = 0; k < 4; k++) half[k] = word[k], x.v[k] = value() * 130.0f;
+        if (chance(10)) x.v[0] = bias, x.v[1] = roundf(x.v[1]) / inverse + bias;
+        neo__bags_i8_codes(x, inverse, bias, half, i % 4 != 0);
+        for (int k = 0; k < 4; k++)
+            if (((half[k] ^ neo__i8_round_scalar(x.v[k], inverse, bias, word[k], i % 4 != 0)) &
+                 255u) != 0) {
+                FAIL("%.9g by %08x is %02x", (double)x.v[k], word[k], half[k] & 255u);
+                return;
+            }
+    }
+}
+#endif
 
 /* ---- gradients that are kept ---- */
 static void add_grads(const Model &m, int32_t table, int64_t count) {
@@ -1232,10 +1335,11 @@ int main(void) {
         state = number + 1;
         RUN(optimizers);
         RUN(widths);
-        RUN(plain_steps);
+        RUN(several_rows);
         RUN(wide_rows);
         RUN(shapes);
         RUN(hot_row);
+        RUN(long_leaves);
         RUN(kept);
         RUN(rows_and_growth);
         RUN(large_keys);
@@ -1247,6 +1351,7 @@ int main(void) {
         RUN(tier_errors);
         RUN(copies);
 #if defined(NEO_CUDA_ON_CPU)
+        RUN(roundings);
         RUN(failures);
         RUN(kept_failures);
 #endif

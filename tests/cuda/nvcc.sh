@@ -59,12 +59,12 @@ if have "$NVCC"; then
     fi
     # Registers by families of kernels: the first that fits a name is its limit, which is what the
     # warps leave room for that its part of neo_cuda.cuh counts on. None may spill.
-    over=$(awk -v limits='cub=128 part_sums=255 update_kernelI[jm]Li32ELi8=255
-            update_kernelI[jm]Li32ELi4=216 update_kernelI[jm]Li32ELi2=168
+    over=$(awk -v limits='cub=128 part_sums=255 part_trees=128 L9neo_dtype9ELi32ELi8=255
+            L9neo_dtype9ELi32ELi4=216 L9neo_dtype9ELi32ELi2=168
             attention_kernelILi1E=80 attention_back_kernelILi1E=128
             attention_mma_back_kernelILi(32|64)ELb0=168 attention_mma_kernelILi(32|64)E=128
             attention_kernel=128 attention_back=224 attention=255 interact_kernel=168
-            bags_(pool|pool_any|plain|update|step|copy_fours)_kernel=128
+            bags_(pool|pool_any|update|step|copy_fours)_kernel=128
             (gemm|narrow|columns|norm|sample)_kernel=128
             cut_kernel=128 .=80' '
         BEGIN { n = split(limits, limit, /[ \n]+/) }
@@ -76,7 +76,7 @@ if have "$NVCC"; then
         }' "$W/kernels")
     if [ -s "$W/kernels" ] && [ -z "$over" ]; then pass; else fail "kernels:" && echo "$over"; fi
     ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=8x16 \
-        bags_update_kernel=8x16 bags_plain_kernel=8x16 bags_step_kernel=8 bags_part_sums=32x16 \
+        bags_update_kernel=8x16 bags_step_kernel=8 bags_part_sums=32x16 \
         bags_copy_fours_kernel=8 bags_copy_kernel=8 bags_pool_any_kernelILi1E=8 \
         bags_pool_any_kernelILi4E=8x16 embedding_back_kernelILi4E=8x16 >"$W/loads" 2>&1
     case $? in
