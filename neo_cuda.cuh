@@ -3425,19 +3425,110 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
    over keys. Wider heads are several blocks, each of which computes S and P.
 
    Backward: the same for dq. For dk and dv a block takes a tile of keys and walks the tiles of
-   queries. Each computes the P and dS it needs again. */
+   queries. Each computes the P and dS it needs again.
+
+   SILU: P is a function of S alone, so no maximum, sum or factor goes from tile to tile, and the
+   backward reads neither y nor lse.
+
+   Of a jagged batch kernels read the offsets when they run. There are blocks for as many tiles as
+   its rows can have, whatever the offsets; those without a tile leave at once. A kernel before
+   looks at all offsets, but no other trusts it: a sequence of bad ones has no rows. */
 typedef neo__cuda_tile64 neo__cuda_pair; /* of tiles */
 enum { NEO__HEAD_COLS = 128 /* of a block */, NEO__KEYS_ROW = NEO__KEYS + 4 };
 
-typedef struct neo__cuda_head { /* where a block is */
-    int64_t row0, head, col0;   /* first row of the sequence; column of the head, of the output */
+typedef struct neo__cuda_head { /* where a block is: in shared memory, as registers would spill */
+    int64_t row0;               /* first row of the sequence, */
+    int64_t head, column;       /* the head, its first column, */
+    int64_t out;                /* and the first of the output, of which the block has `cols` */
+    int length;                 /* rows of the sequence */
+    int first, count, cols;     /* of the block's tile its first row there and its rows */
+    uint32_t turn, tiles;       /* the tile, and how many the sequence has */
 } neo__cuda_head;
-NEO__GPU neo__cuda_head neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
-    neo__cuda_head h;
-    const int64_t index = blockIdx.x / tiles;
-    h.row0 = index / c.heads * c.length, h.head = index % c.heads;
-    h.col0 = (int64_t)blockIdx.y * NEO__HEAD_COLS;
-    return h;
+/* Blocks that follow each other are tiles of EACH rows, `tiles` of them: of a head of a sequence
+   or, jagged, of a head (neo__attention_tile). With turn >= tiles a block has none. */
+template <int EACH>
+NEO__GPU void neo__cuda_head_of(neo__cuda_head &head, const neo__attention_call &c,
+                                uint32_t tiles) {
+    if (threadIdx.x < 32) {
+        neo__cuda_head h;
+        const uint32_t index = blockIdx.x / tiles, heads = (uint32_t)c.heads;
+        h.row0 = index / heads * c.length, h.head = index % heads, h.length = (int)c.length;
+        h.column = h.head * c.dim, h.out = h.column + (int64_t)blockIdx.y * NEO__HEAD_COLS;
+        h.cols = (int)NEO__MIN(h.column + c.dim - h.out, (int64_t)NEO__HEAD_COLS);
+        h.turn = blockIdx.x % tiles, h.tiles = tiles;
+        if (c.offsets) {
+            const auto number = [&c](int64_t i) {
+                return (c.offsets[i] - c.offsets[0]) / EACH + i;
+            };
+            const int64_t sequence = neo__cuda_last_warp(0, c.sequences, h.turn, number);
+            const int64_t end = c.offsets[sequence + 1];
+            h.row0 = c.offsets[sequence], h.turn -= (uint32_t)number(sequence);
+            h.length = neo__attention_bad(&c, h.row0, end) ? 0 : (int)(end - h.row0);
+            h.tiles = (uint32_t)((h.length + EACH - 1) / EACH);
+        }
+        h.first = (int)h.turn * EACH, h.count = NEO__MIN(h.length - h.first, (int)EACH);
+        if (threadIdx.x == 0) head = h;
+    }
+    __syncthreads();
+}
+/* Keep the offsets that are bad, which may be written over before the host sees them, and stop the
+   recorded step. */
+NEO__GPU void neo__cuda_offsets_stop(const neo__attention_call &c, neo__attention_found *found,
+                                     int *stop) {
+    found->bad = ~found->bad;
+    if (found->bad == NEO__CUDA_NONE) return;
+    const int64_t sequence = (int64_t)found->bad;
+    found->begin = c.offsets[sequence], found->end = c.offsets[NEO__MIN(sequence + 1, c.sequences)];
+    if (stop) *stop = 1;
+}
+/* Checks offsets; `clears`: outputs of rows of no sequence become 0, in a recorded step before all
+   offsets are known to be good: its error leaves anything. */
+static __global__ void neo__cuda_offsets_kernel(const neo__attention_call c, int clears,
+                                                neo__cuda_word *bad,
+                                                const neo__graph_answer answer) {
+    __shared__ int last;
+    const int64_t begin = c.offsets[0], end = c.offsets[c.sequences], cols = c.heads * c.dim;
+    NEO__CUDA_EACH(i, NEO__MAX(c.sequences, (int64_t)1), 1) {
+        const int64_t next = NEO__MIN(i + 1, c.sequences);
+        if (neo__attention_bad(&c, c.offsets[i], c.offsets[next])) neo__cuda_is_bad(bad, i);
+    }
+    if (clears) NEO__CUDA_EACH(row, c.rows, 32) {
+        if (row >= begin && row < end) continue;
+        const auto clear = [row](float *to, int64_t step, int64_t n, int narrow) {
+            for (int64_t j = threadIdx.x % 32; to && j < n; j += 32)
+                neo__cuda_wide_put(to, row * step + j, narrow, 0.0f);
+        };
+        if (!c.backward) clear(c.y, c.y_row, cols, c.narrow_y), clear(c.lse, c.lse_row, c.heads, 0);
+        clear(c.dq, c.dq_row, cols, c.narrow_y), clear(c.dk, c.dk_row, cols, c.narrow_y);
+        clear(c.dv, c.dv_row, cols, c.narrow_y);
+    }
+    neo__graph_finish<neo__cuda_offsets_stop>(answer, &last, c,
+                                              (neo__attention_found *)(void *)bad);
+}
+/* Offsets of a call, of which c is what kernels get: they are looked at, and rows of no sequence
+   done. */
+static neo_status neo__cuda_offsets(neo__cuda *gpu, const neo__attention_call &c,
+                                    const neo__later *later) {
+    const int noted = gpu->recording && later->fn;
+    neo__attention_found *found =
+        (neo__attention_found *)(void *)(noted ? neo__graph_zeros(gpu) : gpu->result);
+    neo__cuda_word *bad = (neo__cuda_word *)(void *)found;
+    NEO__ZERO(neo__graph_answer, answer);
+    if (noted) {
+        NEO__TRY(neo__graph_ask_kernel(gpu, found, sizeof *found, found, sizeof *found, later,
+                                       &answer));
+    } else if (later->fn) {
+        NEO__TRY(neo__cuda_fill(gpu, found, 0, sizeof *found));
+        NEO__TRY(neo__cuda_run(gpu, "attention", neo__cuda_offsets_kernel,
+                               NEO__MAX(c.sequences, (int64_t)1), 1, c, 0, bad, answer));
+        NEO__TRY(neo__graph_check<neo__cuda_offsets_stop>(gpu, answer, "attention", c, found));
+        NEO__TRY(neo__cuda_answer(gpu, found, sizeof *found));
+        NEO__TRY(neo__later_now(later, gpu->answer));
+    }
+    NEO__TRY(neo__cuda_run(gpu, "attention", neo__cuda_offsets_kernel,
+                           NEO__MAX(c.sequences, c.rows) + 1, 4, c, 1, bad, answer));
+    if (noted) neo__graph_promise(gpu, sizeof *found, later);
+    return NEO_OK;
 }
 /* to[i][j] = the chain over dim of x_i y_j, for 64 rows of which m and n are there. */
 NEO__GPU void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim, const float *x, int64_t x_row,
@@ -3476,7 +3567,7 @@ NEO__GPU void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows, int cols,
             }
 }
 /* Keys of the tile from k0 that query i sees, of n. */
-NEO__GPU int64_t neo__cuda_seen(const neo__attention_call &c, int64_t i, int64_t k0, int64_t n) {
+NEO__GPU int neo__cuda_seen(const neo__attention_call &c, int i, int k0, int n) {
     return c.causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
 /* Causal sums over keys end with + 0, which makes -0 +0, as on the CPU, where they have fewer
@@ -3485,38 +3576,38 @@ NEO__GPU float neo__cuda_no_minus(const neo__attention_call &c, float x) {
     return c.causal ? __fadd_rn(x, 0.0f) : x;
 }
 
-/* The first row of a tile. */
-template <int PARTS> NEO__GPU int64_t neo__cuda_tile_row(uint32_t tile) {
-    return (int64_t)(PARTS > 1 ? tile : neo__cuda_now(tile)) * NEO__KEYS;
-}
-template <int PARTS>
-NEO__CUDA_KERNEL neo__cuda_attention_kernel(const neo__attention_call c, int64_t tiles) {
+template <int PARTS, bool SILU>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU ? 2 : 3)
+    neo__cuda_attention_kernel(const neo__attention_call c, uint32_t tiles) {
+    constexpr int ROWS = SILU ? 1 : (int)NEO__KEYS; /* of a softmax */
     __shared__ neo__cuda_pair::shared stage;
     __shared__ __align__(16) float s[NEO__KEYS][NEO__KEYS_ROW];
-    __shared__ float max[NEO__KEYS], sum[NEO__KEYS], fade[NEO__KEYS];
-    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
-    const uint32_t turn = blockIdx.x % (uint32_t)tiles;
-    const int64_t q0 = (int64_t)turn * NEO__KEYS, column = h.head * c.dim + h.col0;
-    const int cols = (int)NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
-    const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0), half = (int)threadIdx.x / 16;
+    __shared__ float max[ROWS], sum[ROWS], fade[ROWS];
+    __shared__ neo__cuda_head h;
+    neo__cuda_head_of<NEO__KEYS>(h, c, tiles);
+    if (h.turn >= h.tiles) return;
+    const int64_t column = h.out;
+    const int m = h.count, cols = h.cols;
     float out[PARTS][4][4] = {};
-    for (int i = (int)threadIdx.x; i < NEO__KEYS; i += NEO__CUDA_THREADS) {
+    for (int i = (int)threadIdx.x; !SILU && i < ROWS; i += NEO__CUDA_THREADS) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
     }
-    for (uint32_t tile = 0; tile < (c.causal ? turn + 1 : (uint32_t)tiles); tile++) {
-        const int64_t k0 = (int64_t)tile * NEO__KEYS, row = neo__cuda_tile_row<PARTS>(turn);
-        const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
-        neo__cuda_dots(stage, c.dim, c.q + (h.row0 + row) * c.q_row + h.head * c.dim, c.q_row, m,
-                       c.k + (h.row0 + k0) * c.k_row + h.head * c.dim, c.k_row, n, s);
+    for (uint32_t tile = 0; tile < (c.causal ? h.turn + 1 : h.tiles); tile++) {
+        const int k0 = (int)tile * NEO__KEYS, n = NEO__MIN((int)NEO__KEYS, h.length - k0);
+        neo__cuda_dots(stage, c.dim, c.q + (h.row0 + h.first) * c.q_row + h.column, c.q_row,
+                       m, c.k + (h.row0 + k0) * c.k_row + h.column, c.k_row, n, s);
         __syncthreads();
-        for (int i = half; i < m; i += NEO__HALVES) {
-            if (threadIdx.x % 16 == 0) fade[i] = 1.0f; /* the lane that will multiply it */
-            neo__vec_softmax_tile_warp(s[i], neo__cuda_seen(c, row + i, k0, n), c.scale, &max[i],
-                                       &sum[i], &fade[i], 1);
+        for (int i = (int)threadIdx.x / 16; i < m; i += NEO__HALVES) {
+            const int seen = neo__cuda_seen(c, h.first + i, k0, n);
+            if constexpr (SILU) neo__vec_silu_tile_warp(s[i], NULL, seen, c.scale, c.share, 0.0f);
+            else {
+                if (threadIdx.x % 16 == 0) fade[i] = 1.0f; /* the lane that will multiply it */
+                neo__vec_softmax_tile_warp(s[i], seen, c.scale, &max[i], &sum[i], &fade[i], 1);
+            }
         }
         __syncthreads();
-        for (int p = 0; p < PARTS; p++)
+        for (int p = 0; !SILU && p < PARTS; p++)
             for (int i = 0; i < 4; i++)
                 for (int j = 0; j < 4; j++)
                     out[p][i][j] = __fmul_rn(out[p][i][j], fade[neo__cuda_pair::row(i)]);
@@ -3525,98 +3616,112 @@ NEO__CUDA_KERNEL neo__cuda_attention_kernel(const neo__attention_call c, int64_t
             c.v + (h.row0 + k0) * c.v_row + column, c.v_row, cols);
     }
     neo__cuda_put<PARTS>(
-        out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
-        [=](int i, float x) { return __fdiv_rn(neo__cuda_no_minus(c, x), sum[i]); });
-    for (int i = (int)threadIdx.x; c.lse && h.col0 == 0 && i < m; i += NEO__CUDA_THREADS)
-        c.lse[(h.row0 + q0 + i) * c.lse_row + h.head] = __fadd_rn(max[i], neo__vlog_warp(sum[i]));
+        out, m, cols, c.y + (h.row0 + h.first) * c.y_row + column, c.y_row,
+        [=](int i, float x) {
+            const float y = neo__cuda_no_minus(c, x);
+            return SILU ? y : __fdiv_rn(y, sum[SILU ? 0 : i]);
+        });
+    if constexpr (!SILU)
+        for (int i = (int)threadIdx.x; c.lse && blockIdx.y == 0 && i < m; i += NEO__CUDA_THREADS)
+            c.lse[(h.row0 + h.first + i) * c.lse_row + h.head] =
+                __fadd_rn(max[i], neo__vlog_warp(sum[i]));
 }
 
 /* P and dS of the queries from q0 and the keys from k0. */
+template <bool SILU>
 NEO__GPU void
 neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
-                         neo__cuda_pair::shared &stage, int64_t q0, int m, int64_t k0, int n,
+                         neo__cuda_pair::shared &stage, int q0, int m, int k0, int n,
                          float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW]) {
-    const int64_t column = h.head * c.dim;
-    const float *dy = c.dy + (h.row0 + q0) * c.dy_row + column;
-    const float *y = c.y + (h.row0 + q0) * c.y_row + column;
-    neo__cuda_dots(stage, c.dim, c.q + (h.row0 + q0) * c.q_row + column, c.q_row, m,
-                   c.k + (h.row0 + k0) * c.k_row + column, c.k_row, n, p);
-    neo__cuda_dots(stage, c.dim, dy, c.dy_row, m, c.v + (h.row0 + k0) * c.v_row + column, c.v_row,
-                   n, ds);
+    const float *dy = c.dy + (h.row0 + q0) * c.dy_row + h.column;
+    neo__cuda_dots(stage, c.dim, c.q + (h.row0 + q0) * c.q_row + h.column, c.q_row, m,
+                   c.k + (h.row0 + k0) * c.k_row + h.column, c.k_row, n, p);
+    neo__cuda_dots(stage, c.dim, dy, c.dy_row, m, c.v + (h.row0 + k0) * c.v_row + h.column,
+                   c.v_row, n, ds);
     __syncthreads();
     for (int i = (int)threadIdx.x / 16; i < m; i += NEO__HALVES) {
-        const float lse = c.lse[(h.row0 + q0 + i) * c.lse_row + h.head];
-        const float delta = neo__row_dot_warp(0.0f, dy + i * c.dy_row, y + i * c.y_row, c.dim);
-        neo__vec_softmax_tile_grad_warp(p[i], ds[i], neo__cuda_seen(c, q0 + i, k0, n), c.scale, lse,
-                                        delta);
+        const int64_t row = h.row0 + q0 + i;
+        const int seen = neo__cuda_seen(c, q0 + i, k0, n);
+        if constexpr (SILU) neo__vec_silu_tile_warp(p[i], ds[i], seen, c.scale, c.share, c.slope);
+        else {
+            const float lse = c.lse[row * c.lse_row + h.head];
+            const float delta = neo__row_dot_warp(0.0f, dy + i * c.dy_row,
+                                                  c.y + row * c.y_row + h.column, c.dim);
+            neo__vec_softmax_tile_grad_warp(p[i], ds[i], seen, c.scale, lse, delta);
+        }
     }
     __syncthreads();
 }
 /* The gradients of a tile of keys, dk and dv, or of queries, dq. */
-template <int PARTS, bool OF_KEYS>
+template <int PARTS, bool OF_KEYS, bool SILU>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 ? 1 : 2)
-    neo__cuda_attention_back_kernel(const neo__attention_call c, int64_t tiles) {
+    neo__cuda_attention_back_kernel(const neo__attention_call c, uint32_t tiles) {
     __shared__ neo__cuda_pair::shared stage;
     __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
-    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
-    const uint32_t turn = blockIdx.x % (uint32_t)tiles;
-    const int64_t from = (int64_t)turn * NEO__KEYS, column = h.head * c.dim + h.col0;
-    const int cols = (int)NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
-    const int count = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - from);
+    __shared__ neo__cuda_head h;
+    neo__cuda_head_of<NEO__KEYS>(h, c, tiles);
+    if (h.turn >= h.tiles) return;
     if constexpr (OF_KEYS) {
         float dk[PARTS][4][4] = {}, dv[PARTS][4][4] = {};
-        for (int64_t q0 = c.causal ? from : 0; q0 < c.length; q0 += NEO__KEYS) {
-            const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0);
-            neo__cuda_attention_pair(c, h, stage, q0, m, from, count, p, ds);
+        for (int q0 = c.causal ? h.first : 0; q0 < h.length; q0 += NEO__KEYS) {
+            const int m = NEO__MIN((int)NEO__KEYS, h.length - q0);
+            neo__cuda_attention_pair<SILU>(c, h, stage, q0, m, h.first, h.count, p, ds);
             if (c.dv)
                 neo__cuda_mix<PARTS, false>(
                     stage, dv, m, [=](int j, int64_t i) { return p[i][j]; },
-                    c.dy + (h.row0 + q0) * c.dy_row + column, c.dy_row, cols);
+                    c.dy + (h.row0 + q0) * c.dy_row + h.out, c.dy_row, h.cols);
             if (c.dk)
                 neo__cuda_mix<PARTS, false>(
                     stage, dk, m, [=](int j, int64_t i) { return ds[i][j]; },
-                    c.q + (h.row0 + q0) * c.q_row + column, c.q_row, cols);
+                    c.q + (h.row0 + q0) * c.q_row + h.out, c.q_row, h.cols);
         }
         const auto same = [](int, float x) { return x; };
-        float *dk_at = c.dk + (h.row0 + from) * c.dk_row + column;
-        float *dv_at = c.dv + (h.row0 + from) * c.dv_row + column;
-        if (c.dk) neo__cuda_put<PARTS>(dk, count, cols, dk_at, c.dk_row, same);
-        if (c.dv) neo__cuda_put<PARTS>(dv, count, cols, dv_at, c.dv_row, same);
+        float *dk_at = c.dk + (h.row0 + h.first) * c.dk_row + h.out;
+        float *dv_at = c.dv + (h.row0 + h.first) * c.dv_row + h.out;
+        if (c.dk) neo__cuda_put<PARTS>(dk, h.count, h.cols, dk_at, c.dk_row, same);
+        if (c.dv) neo__cuda_put<PARTS>(dv, h.count, h.cols, dv_at, c.dv_row, same);
     } else {
-        __shared__ struct { int64_t column; int cols; } at; /* not in registers */
         float dq[PARTS][4][4] = {};
-        if (threadIdx.x == 0) at.column = column, at.cols = cols;
-        for (uint32_t tile = 0; tile < (c.causal ? turn + 1 : (uint32_t)tiles); tile++) {
-            const int64_t k0 = (int64_t)tile * NEO__KEYS, q0 = neo__cuda_tile_row<PARTS>(turn);
-            const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
-            neo__cuda_attention_pair(c, h, stage, q0, count, k0, n, p, ds);
+        for (uint32_t tile = 0; tile < (c.causal ? h.turn + 1 : h.tiles); tile++) {
+            const int k0 = (int)tile * NEO__KEYS, n = NEO__MIN((int)NEO__KEYS, h.length - k0);
+            neo__cuda_attention_pair<SILU>(c, h, stage, h.first, h.count, k0, n, p, ds);
             neo__cuda_mix<PARTS, true>(
                 stage, dq, n, [=](int i, int64_t k) { return ds[i][k]; },
-                c.k + (h.row0 + k0) * c.k_row + at.column, c.k_row, at.cols);
+                c.k + (h.row0 + k0) * c.k_row + h.out, c.k_row, h.cols);
         }
-        neo__cuda_put<PARTS>(dq, count, at.cols, c.dq + (h.row0 + from) * c.dq_row + at.column,
+        neo__cuda_put<PARTS>(dq, h.count, h.cols, c.dq + (h.row0 + h.first) * c.dq_row + h.out,
                              c.dq_row,
                              [=](int, float x) { return neo__cuda_no_minus(c, x); });
     }
 }
-template <int PARTS>
+/* Blocks that take `each` rows of a head: all, and those that neo__cuda_head_of counts. */
+struct neo__cuda_attention_blocks {
+    uint32_t all, tiles;
+    neo__cuda_attention_blocks(const neo__attention_call *call, int64_t each) {
+        const int64_t numbers = neo__attention_tiles(call, each);
+        all = (uint32_t)(numbers * call->heads);
+        tiles = (uint32_t)(call->offsets ? numbers : numbers / call->sequences);
+    }
+};
+template <int PARTS, bool SILU>
 static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_call *call) {
-    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
+    const neo__cuda_attention_blocks blocks(call, NEO__KEYS);
     const int64_t groups = (call->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS;
-    const neo__cuda_where where = {
-        dim3((unsigned)(call->sequences * call->heads * tiles), (unsigned)groups)};
-    const auto launch = [&](void (*kernel)(const neo__attention_call, int64_t)) {
-        return neo__cuda_launch(gpu, "attention", kernel, where, *call, tiles);
+    const neo__cuda_where where = {dim3(blocks.all, (unsigned)groups)};
+    const auto launch = [&](void (*kernel)(const neo__attention_call, uint32_t)) {
+        return neo__cuda_launch(gpu, "attention", kernel, where, *call, blocks.tiles);
     };
-    if (!call->backward) return launch(neo__cuda_attention_kernel<PARTS>);
-    if (call->dk || call->dv) NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true>)));
-    return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false>) : NEO_OK;
+    if (!call->backward) return launch(neo__cuda_attention_kernel<PARTS, SILU>);
+    if (call->dk || call->dv)
+        NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true, SILU>)));
+    return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false, SILU>) : NEO_OK;
 }
 
 /* ---- attention of bf16 on tensor cores (mma.sync, from sm_80 on) ----
    Where neo_attention_desc.dtype is bf16 and the device is not exact. q, k, v, dy, P and dS are
    rounded to bf16 as they become operands; sums, maxima and exponentials are f32. q takes the
-   scale and log2 e with it, so that scores are exponents of 2.
+   scale and log2 e with it, so that scores are exponents of 2. Of SiLU P is log2 e times too large
+   therefore, until its sums are scaled; by its 1/n they are, too.
 
    A warp owns 16 rows, of which it keeps all sums; the rows that these meet come through shared
    memory in tiles: they are loaded while the tile before is used, and rounded where they are
@@ -3671,6 +3776,16 @@ NEO__GPU void neo__cuda_ldmatrix(uint32_t (&to)[4], const uint16_t *row) {
 #endif
 }
 #define NEO__LOG2_E 1.44269504f
+/* The sigmoid of x / log2 e. */
+NEO__GPU float neo__cuda_gate_bf16(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + neo__cuda_exp2(-x)));
+    return y;
+#else
+    return 1.0f / (1.0f + neo__cuda_exp2(-x));
+#endif
+}
 
 /* Number i at an address of f32 or of bf16. */
 template <bool NARROW> NEO__GPU const float *neo__cuda_number(const float *p, int64_t i) {
@@ -3809,17 +3924,29 @@ enum { /* rows that a block owns: in the forward; in the backward, and its threa
     NEO__MMA_OWN = 64,
     NEO__MMA_THREADS = NEO__MMA_OWN * 2
 };
-/* One tile of N keys: s becomes P, and what was summed fades. The lane's first query sees keys
-   before `seen`, of `last` that are there, and its other one 8 more; !edge: all. */
+/* Whether score s[n][i] is of a key that the lane's first query, which sees those before `seen`, or
+   its other one, which sees 8 more, does not see, or that is not there (>= last). */
+NEO__GPU bool neo__cuda_unseen(int n, int i, int seen, int last) {
+    const int key = 8 * n + (int)threadIdx.x % 4 * 2 + i % 2;
+    return key >= NEO__MIN(seen + i / 2 * 8, last);
+}
+/* One tile of N keys: s becomes P of SiLU; !edge: all are seen. */
+template <int N>
+NEO__GPU void neo__cuda_silu_bf16(float (&s)[N / 8][4], int seen, int last, bool edge) {
+    NEO__UNROLL for (int n = 0; n < N / 8; n++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) {
+            s[n][i] *= neo__cuda_gate_bf16(s[n][i]);
+            if (edge && neo__cuda_unseen(n, i, seen, last)) s[n][i] = 0.0f;
+        }
+}
+/* The same of a softmax: what was summed fades. */
 template <int D, int N>
 NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, bool edge,
                                      float (&max)[2], float (&sum)[2], float (&out)[D / 8][4]) {
-    const int lane = (int)threadIdx.x % 32;
     if (edge)
         NEO__UNROLL for (int n = 0; n < N / 8; n++)
             NEO__UNROLL for (int i = 0; i < 4; i++)
-                if (8 * n + lane % 4 * 2 + i % 2 >= NEO__MIN(seen + i / 2 * 8, last))
-                    s[n][i] = neo__f32_bits(0xFF800000u);
+                if (neo__cuda_unseen(n, i, seen, last)) s[n][i] = neo__f32_bits(0xFF800000u);
     NEO__UNROLL for (int r = 0; r < 2; r++) {
         float most = max[r];
         NEO__UNROLL for (int n = 0; n < N / 8; n++)
@@ -3839,29 +3966,31 @@ NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, b
     }
 }
 /* NARROW, here and in the backward: y, dy, dq, dk and dv are bf16. */
-template <int D, bool NARROW>
+template <int D, bool NARROW, bool SILU>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
-    neo__cuda_attention_mma_kernel(const neo__attention_call c, int64_t tiles) {
+    neo__cuda_attention_mma_kernel(const neo__attention_call c, uint32_t tiles) {
     constexpr int N = 32;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8]; /* of keys, of values */
-    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    __shared__ neo__cuda_head h;
+    neo__cuda_head_of<NEO__MMA_QUERIES>(h, c, tiles);
+    if (h.turn >= h.tiles) return;
     const int64_t column = h.head * c.dim;
-    const int length = (int)c.length, dim = (int)c.dim, k_row = (int)c.k_row, v_row = (int)c.v_row;
-    const int q0 = (int)(tiles - 1 - blockIdx.x % tiles) * NEO__MMA_QUERIES; /* long ones first */
+    const int dim = (int)c.dim, k_row = (int)c.k_row, v_row = (int)c.v_row;
+    const int q0 = (int)(h.tiles - 1 - h.turn) * NEO__MMA_QUERIES; /* long ones first */
     const int mine = q0 + (int)threadIdx.x / 32 * 16, row = mine + (int)threadIdx.x % 32 / 4;
-    const int end = c.causal ? NEO__MIN(q0 + (int)NEO__MMA_QUERIES, length) : length;
+    const int end = c.causal ? NEO__MIN(q0 + (int)NEO__MMA_QUERIES, h.length) : h.length;
     const float *k = c.k + h.row0 * c.k_row + column, *v = c.v + h.row0 * c.v_row + column;
     uint32_t q[D / 16][4];
     float out[D / 8][4] = {}, max[2], sum[2] = {0.0f, 0.0f};
     max[0] = max[1] = neo__f32_bits(0xFF800000u);
-    neo__cuda_own_rows<D>(q, c.q + (h.row0 + mine) * c.q_row + column, c.q_row, length - mine, dim,
-                          c.scale * NEO__LOG2_E);
+    neo__cuda_own_rows<D>(q, c.q + (h.row0 + mine) * c.q_row + column, c.q_row, h.length - mine,
+                          dim, c.scale * NEO__LOG2_E);
     neo__cuda_coming<N, D, NEO__CUDA_THREADS> next;
     next.load(k, k_row, end, dim), next.store(tile[0][0], 1.0f);
     next.load(v, v_row, end, dim), next.store(tile[0][1], 1.0f);
     __syncthreads();
     for (int k0 = 0, side = 0; k0 < end; k0 += N, side ^= 1) {
-        const int k1 = k0 + N, last = length - k0;
+        const int k1 = k0 + N, last = h.length - k0;
         const bool more = k1 < end, sees = !c.causal || k0 < mine + 16;
         float s[N / 8][4];
         k += (int64_t)N * k_row, v += (int64_t)N * v_row;
@@ -3870,8 +3999,9 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
         if (more) next.store(tile[side ^ 1][0], 1.0f), next.load(v, v_row, end - k1, dim);
         if (sees) {
             const bool edge = last < N || (c.causal && k1 > mine + 1);
-            neo__cuda_softmax_bf16<D, N>(s, c.causal ? row + 1 - k0 : last, last, edge, max, sum,
-                                         out);
+            const int seen = c.causal ? row + 1 - k0 : last;
+            if constexpr (SILU) neo__cuda_silu_bf16<N>(s, seen, last, edge);
+            else neo__cuda_softmax_bf16<D, N>(s, seen, last, edge, max, sum, out);
             neo__cuda_mix_bf16<D, N>(out, s, tile[side][1]);
         }
         if (more) next.store(tile[side ^ 1][1], 1.0f);
@@ -3879,13 +4009,14 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
     }
     NEO__UNROLL for (int r = 0; r < 2; r++) {
         const int i = row + 8 * r;
-        sum[r] = neo__cuda_row_sum(sum[r]);
-        if (c.lse && threadIdx.x % 4 == 0 && i < length)
+        if constexpr (SILU) sum[r] = NEO__LOG2_E / c.share;
+        else sum[r] = neo__cuda_row_sum(sum[r]);
+        if (!SILU && c.lse && threadIdx.x % 4 == 0 && i < h.length)
             c.lse[(h.row0 + i) * c.lse_row + h.head] = max[r] / NEO__LOG2_E + logf(sum[r]);
     }
     const int64_t y_at = (h.row0 + mine) * c.y_row + column;
     float *const y = (float *)(uintptr_t)neo__cuda_number<NARROW>(c.y, y_at);
-    neo__cuda_put_rows<D, NARROW>(out, y, c.y_row, length - mine, dim, 1.0f / sum[0],
+    neo__cuda_put_rows<D, NARROW>(out, y, c.y_row, h.length - mine, dim, 1.0f / sum[0],
                                   1.0f / sum[1]);
 }
 
@@ -3899,6 +4030,13 @@ template <bool NARROW> NEO__GPU float neo__cuda_quad_dot(const float *a, const f
     }
     return neo__cuda_row_sum(sum);
 }
+/* Whether 16 rows from the lane's `row` on and columns from its `from` on do not see each other at
+   [n][i], one of them a query, OF_KEYS: the columns; or the column is not there (>= length). */
+template <bool OF_KEYS>
+NEO__GPU bool neo__cuda_apart(int n, int i, int from, int row, int length, bool causal) {
+    const int col = from + 8 * n + (int)threadIdx.x % 4 * 2 + i % 2, ahead = col - row - i / 2 * 8;
+    return col >= length || (causal && (OF_KEYS ? ahead < 0 : ahead > 0));
+}
 /* 16 rows and N columns: scores p become P, products ds of dy and v become dS. `from` and `row`
    are the first column and the lane's first row; edge: not all of them see each other. What a query
    knows of itself, its lse and its delta, is of_query[column] if columns are queries, else the
@@ -3907,16 +4045,26 @@ template <int N, bool OF_KEYS>
 NEO__GPU void neo__cuda_slopes_bf16(float (&p)[N / 8][4], float (&ds)[N / 8][4],
                                     const float2 *of_query, const float2 (&own)[2], int from,
                                     int row, int length, bool causal, bool edge) {
-    const int first = (int)threadIdx.x % 4 * 2;
     NEO__UNROLL for (int n = 0; n < N / 8; n++)
         NEO__UNROLL for (int i = 0; i < 4; i++) {
-            const int col = 8 * n + first + i % 2, ahead = from + col - row - i / 2 * 8;
+            const int col = 8 * n + (int)threadIdx.x % 4 * 2 + i % 2;
             const float2 query = OF_KEYS ? of_query[col] : own[i / 2];
             p[n][i] = neo__cuda_exp2(p[n][i] - query.x);
-            if (edge &&
-                (from + col >= length || (causal && (OF_KEYS ? ahead < 0 : ahead > 0))))
-                p[n][i] = 0.0f;
+            if (edge && neo__cuda_apart<OF_KEYS>(n, i, from, row, length, causal)) p[n][i] = 0.0f;
             ds[n][i] = p[n][i] * (ds[n][i] - query.y);
+        }
+}
+/* The same of SiLU: scores p become P, and slope what dP is to be multiplied by. */
+template <int N, bool OF_KEYS>
+NEO__GPU void neo__cuda_silu_slopes_bf16(float (&p)[N / 8][4], float (&slope)[N / 8][4], int from,
+                                         int row, int length, bool causal, bool edge) {
+    NEO__UNROLL for (int n = 0; n < N / 8; n++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) {
+            const float gate = neo__cuda_gate_bf16(p[n][i]);
+            p[n][i] *= gate;
+            slope[n][i] = gate + p[n][i] * (1.0f / NEO__LOG2_E) * (1.0f - gate);
+            if (edge && neo__cuda_apart<OF_KEYS>(n, i, from, row, length, causal))
+                p[n][i] = slope[n][i] = 0.0f;
         }
 }
 /* Lse of a lane's two queries, from `row` on, and delta, the sum of dy y, which goes to memory,
@@ -3928,7 +4076,7 @@ NEO__GPU void neo__cuda_query_deltas(const neo__attention_call &call, const neo_
     const float *const y = neo__cuda_number<NARROW>(call.y, head.row0 * call.y_row + column);
     const float *const dy = neo__cuda_number<NARROW>(call.dy, head.row0 * call.dy_row + column);
     for (int r = 0; r < 2; r++) {
-        const int i = row + 8 * r, in = i < (int)call.length ? (int)call.dim : 0;
+        const int i = row + 8 * r, in = i < head.length ? (int)call.dim : 0;
         const int64_t at = head.row0 + i;
         own[r].y = neo__cuda_quad_dot<NARROW>(neo__cuda_number<NARROW>(dy, i * call.dy_row),
                                               neo__cuda_number<NARROW>(y, i * call.y_row), in);
@@ -3962,10 +4110,10 @@ template <bool OF_KEYS, bool NARROW> struct neo__cuda_back_rows {
         x += (int64_t)n * x_row, y = neo__cuda_number<Y_NARROW>(y, (int64_t)n * y_row);
     }
 };
-/* Lse and delta of query i, of as many as there are. */
-NEO__GPU float2 neo__cuda_back_query(const neo__attention_call &c, const float *lse,
+/* Lse and delta of query i, of `length`. */
+NEO__GPU float2 neo__cuda_back_query(const neo__attention_call &c, int length, const float *lse,
                                      const float *delta, int i) {
-    if (i >= (int)c.length) return make_float2(0.0f, 0.0f);
+    if (i >= length) return make_float2(0.0f, 0.0f);
     return make_float2(lse[i * c.lse_row] * NEO__LOG2_E, delta[i * c.heads]);
 }
 /* A block's sums of 16 rows a warp, times `by`, to memory, unless there is none. */
@@ -3976,24 +4124,27 @@ NEO__GPU void neo__cuda_back_put(const float (&sum)[D / 8][4], float *to, int64_
         neo__cuda_put_rows<D, NARROW>(sum, (float *)(uintptr_t)neo__cuda_number<NARROW>(to, at),
                                       row, rows, dim, by, by);
 }
-/* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
-template <int D, bool OF_KEYS, bool NARROW>
+/* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk of a softmax
+   needs. */
+template <int D, bool OF_KEYS, bool NARROW, bool SILU>
 static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) ? 2 : 3)
-    neo__cuda_attention_mma_back_kernel(const neo__attention_call c, int64_t tiles, float *delta) {
-    constexpr bool SHARED = D > (OF_KEYS ? 32 : 64); /* own x: registers would spill */
+    neo__cuda_attention_mma_back_kernel(const neo__attention_call c, uint32_t tiles, float *delta) {
+    constexpr bool SHARED = D > (OF_KEYS || SILU ? 32 : 64); /* own x: registers would spill */
     constexpr int N = D > 64 ? 16 : 32;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8];
     __shared__ __align__(16) uint16_t own_tile[SHARED ? NEO__MMA_OWN : 1][D + 8];
-    __shared__ float2 of_query[2][N]; /* its lse, its delta */
+    __shared__ float2 of_query[2][SILU ? 1 : N]; /* its lse, its delta */
     __shared__ int64_t out_at[2]; /* where the head's sums go; registers would spill */
-    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    __shared__ neo__cuda_head h;
+    neo__cuda_head_of<NEO__MMA_OWN>(h, c, tiles);
+    if (h.turn >= h.tiles) return;
     const int64_t column = h.head * c.dim;
-    const int length = (int)c.length, dim = (int)c.dim, number = (int)(blockIdx.x % tiles);
-    const int own0 = (OF_KEYS ? number : (int)tiles - 1 - number) * NEO__MMA_OWN;
+    const int dim = (int)c.dim;
+    const int own0 = (int)(OF_KEYS ? h.turn : h.tiles - 1 - h.turn) * NEO__MMA_OWN;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int mine = own0 + 16 * warp, row = mine + lane / 4;
     const int begin = OF_KEYS && c.causal ? own0 : 0;
-    const int end = !OF_KEYS && c.causal ? NEO__MIN(own0 + (int)NEO__MMA_OWN, length) : length;
+    const int end = !OF_KEYS && c.causal ? NEO__MIN(own0 + (int)NEO__MMA_OWN, h.length) : h.length;
     const float unit = c.scale * NEO__LOG2_E; /* of q */
     typedef neo__cuda_back_rows<OF_KEYS, NARROW> Rows;
     Rows of(c, h, begin);
@@ -4002,27 +4153,27 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
     float dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
     float2 of_own[2]; /* of_query of the lane's rows */
-    if constexpr (!OF_KEYS) {
+    if constexpr (!OF_KEYS && !SILU) {
         neo__cuda_query_deltas<NARROW>(c, h, row, delta, of_own);
         if (!c.dq) return;
     }
     if constexpr (SHARED) {
         neo__cuda_coming<NEO__MMA_OWN, D, NEO__MMA_THREADS> all;
-        all.load(of.own_x + own0 * of.own_x_row, (int)of.own_x_row, length - own0, dim);
+        all.load(of.own_x + own0 * of.own_x_row, (int)of.own_x_row, h.length - own0, dim);
         all.store(own_tile, OF_KEYS ? 1.0f : unit);
     } else
-        neo__cuda_own_rows<D>(own, of.own_x + mine * of.own_x_row, of.own_x_row, length - mine, dim,
-                              OF_KEYS ? 1.0f : unit);
+        neo__cuda_own_rows<D>(own, of.own_x + mine * of.own_x_row, of.own_x_row, h.length - mine,
+                              dim, OF_KEYS ? 1.0f : unit);
     neo__cuda_own_rows<D, Rows::OWN_NARROW>(
         own_2, neo__cuda_number<Rows::OWN_NARROW>(of.own_y, mine * of.own_y_row), of.own_y_row,
-        length - mine, dim, 1.0f);
+        h.length - mine, dim, 1.0f);
     neo__cuda_coming<N, D, NEO__MMA_THREADS> next;
     typename neo__cuda_coming_of<Rows::Y_NARROW, N, D, NEO__MMA_THREADS>::type next_y;
     const auto bring_x = [&](int from, int side) { /* with what each query knows of itself */
         next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
-        if (OF_KEYS && threadIdx.x < N)
+        if (OF_KEYS && !SILU && threadIdx.x < N)
             of_query[side][threadIdx.x] =
-                neo__cuda_back_query(c, lse_at, delta_at, from + (int)threadIdx.x);
+                neo__cuda_back_query(c, h.length, lse_at, delta_at, from + (int)threadIdx.x);
     };
     if (threadIdx.x == 0) {
         out_at[0] = h.row0 * (OF_KEYS ? c.dk_row : c.dq_row) + column;
@@ -4036,15 +4187,23 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         const int later = from + N;
         const bool met = !c.causal || (OF_KEYS ? later > mine : from < mine + 16);
         const bool edge =
-            later > length || (c.causal && (OF_KEYS ? from < mine + 15 : later > mine + 1));
+            later > h.length || (c.causal && (OF_KEYS ? from < mine + 15 : later > mine + 1));
         float p[N / 8][4], ds[N / 8][4];
         of.pass(N);
         if (later < end) next.load(of.x, of.x_row, end - later, dim);
         if (met) neo__cuda_scores<D, N, SHARED>(p, own, own_row, tile[side][0]);
         if (later < end) bring_x(later, side ^ 1), next_y.load(of.y, of.y_row, end - later, dim);
-        if (met) {
+        if (met && SILU) { /* with P out of the way before dP comes */
+            float slope[N / 8][4];
+            neo__cuda_silu_slopes_bf16<N, OF_KEYS>(p, slope, from, row, h.length, c.causal, edge);
+            if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
             neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
-            neo__cuda_slopes_bf16<N, OF_KEYS>(p, ds, of_query[side], of_own, from, row, length,
+            NEO__UNROLL for (int n = 0; n < N / 8; n++)
+                NEO__UNROLL for (int i = 0; i < 4; i++) ds[n][i] *= slope[n][i];
+            neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
+        } else if (met) {
+            neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
+            neo__cuda_slopes_bf16<N, OF_KEYS>(p, ds, of_query[side], of_own, from, row, h.length,
                                               c.causal, edge);
             neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
             if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
@@ -4053,11 +4212,12 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         __syncthreads();
     }
     const int64_t dx_row = OF_KEYS ? c.dk_row : c.dq_row;
+    const float dk_by = (SILU ? c.share : 1.0f) / NEO__LOG2_E, dq_by = SILU ? c.slope : c.scale;
     neo__cuda_back_put<D, NARROW>(dx, OF_KEYS ? c.dk : c.dq, out_at[0] + mine * dx_row, dx_row,
-                                  length - mine, dim, OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale);
+                                  h.length - mine, dim, OF_KEYS ? dk_by : dq_by);
     if constexpr (OF_KEYS)
         neo__cuda_back_put<D, NARROW>(dv, c.dv, out_at[1] + mine * c.dv_row, c.dv_row,
-                                      length - mine, dim, 1.0f);
+                                      h.length - mine, dim, SILU ? dk_by : 1.0f);
 }
 /* Rows are read and written by 16 bytes, and counted in 32 bits. */
 static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
@@ -4067,43 +4227,49 @@ static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_cal
            (steps | c->length) < (int64_t)1 << 30 &&
            neo__cuda_aligned(c->q, c->k, c->v, c->dy, c->y, c->dq, c->dk, c->dv);
 }
-template <int D, bool NARROW>
+template <int D, bool NARROW, bool SILU>
 static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
-    const int64_t heads = call->sequences * call->heads;
-    const int64_t each = call->backward ? (int)NEO__MMA_OWN : (int)NEO__MMA_QUERIES;
-    const int64_t tiles = (call->length + each - 1) / each;
-    const unsigned blocks = (unsigned)(heads * tiles);
+    const neo__cuda_attention_blocks blocks(call, call->backward ? (int)NEO__MMA_OWN
+                                                                 : (int)NEO__MMA_QUERIES);
     if (!call->backward)
-        return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_kernel<D, NARROW>,
-                                {blocks}, *call, tiles);
-    const neo__cuda_where where = {blocks, (unsigned)NEO__MMA_THREADS};
-    NEO__TRY(neo__cuda_reserve(gpu, (size_t)(heads * call->length) * sizeof(float)));
-    float *delta = (float *)(void *)gpu->work;
-    const auto back = [&](void (*kernel)(const neo__attention_call, int64_t, float *)) {
-        return neo__cuda_launch(gpu, "attention", kernel, where, *call, tiles, delta);
+        return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_kernel<D, NARROW, SILU>,
+                                {blocks.all}, *call, blocks.tiles);
+    const neo__cuda_where where = {blocks.all, (unsigned)NEO__MMA_THREADS};
+    if (!SILU) NEO__TRY(neo__cuda_reserve(gpu, (size_t)(call->heads * call->rows) * sizeof(float)));
+    float *delta = SILU ? NULL : (float *)(void *)gpu->work;
+    const auto back = [&](void (*kernel)(const neo__attention_call, uint32_t, float *)) {
+        return neo__cuda_launch(gpu, "attention", kernel, where, *call, blocks.tiles, delta);
     };
-    NEO__TRY((back(neo__cuda_attention_mma_back_kernel<D, false, NARROW>)));
+    if (!SILU || call->dq)
+        NEO__TRY((back(neo__cuda_attention_mma_back_kernel<D, false, NARROW, SILU>)));
     if (!call->dk && !call->dv) return NEO_OK;
-    return back(neo__cuda_attention_mma_back_kernel<D, true, NARROW>);
+    return back(neo__cuda_attention_mma_back_kernel<D, true, NARROW, SILU>);
 }
-template <int D>
+template <int D, bool SILU>
 static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
-    return call->narrow_y ? neo__cuda_attention_mma<D, true>(gpu, call)
-                          : neo__cuda_attention_mma<D, false>(gpu, call);
+    return call->narrow_y ? neo__cuda_attention_mma<D, true, SILU>(gpu, call)
+                          : neo__cuda_attention_mma<D, false, SILU>(gpu, call);
 }
-static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
-    NEO__CHECK(!call->silu && !call->offsets, NEO_ERR_UNSUPPORTED,
-               "%s: attention by SiLU or with offsets is for the CPU", d->device.name);
-    if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
-    if (neo__cuda_attention_fits(d, call))
-        return call->dim <= 32   ? neo__cuda_attention_mma<32>(d, call)
-               : call->dim <= 64 ? neo__cuda_attention_mma<64>(d, call)
-                                 : neo__cuda_attention_mma<128>(d, call);
+template <bool SILU>
+static neo_status neo__cuda_attention_of(neo__cuda *gpu, const neo__attention_call *call) {
+    if (neo__cuda_attention_fits(gpu, call))
+        return call->dim <= 32   ? neo__cuda_attention_mma<32, SILU>(gpu, call)
+               : call->dim <= 64 ? neo__cuda_attention_mma<64, SILU>(gpu, call)
+                                 : neo__cuda_attention_mma<128, SILU>(gpu, call);
     NEO__CHECK(!call->narrow_y, NEO_ERR_UNSUPPORTED,
-               "%s: attention with y of bf16 wants rows at multiples of 16 bytes", d->device.name);
-    d->stats.wide_attention += call->narrow && !d->exact;
-    return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
-                           : neo__cuda_attention_run<2>(d, call);
+               "%s: attention with y of bf16 wants rows at multiples of 16 bytes",
+               gpu->device.name);
+    gpu->stats.wide_attention += call->narrow && !gpu->exact;
+    return call->dim <= 64 ? neo__cuda_attention_run<1, SILU>(gpu, call)
+                           : neo__cuda_attention_run<2, SILU>(gpu, call);
+}
+static neo_status neo__cuda_attention(neo__cuda *gpu, const neo__attention_call *call) {
+    neo__attention_call c = *call; /* as kernels get it: without places on the host */
+    memset(&c.later, 0, sizeof c.later);
+    if (c.heads == 0 || c.length == 0) return NEO_OK;
+    if (c.offsets) NEO__TRY(neo__cuda_offsets(gpu, c, &call->later));
+    if (c.sequences == 0 || c.rows == 0) return NEO_OK;
+    return c.silu ? neo__cuda_attention_of<true>(gpu, &c) : neo__cuda_attention_of<false>(gpu, &c);
 }
 
 /* ---- >>cuda-interact ----

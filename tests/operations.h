@@ -327,19 +327,28 @@ static void row_embedding(void) {
     CALL(embedding, &none);
 }
 static neo_status attention(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    const neo_attention_desc *d = (const neo_attention_desc *)arg;
-    neo_status status = neo_attention_forward(ctx, d, t[0], t[1], t[2], t[3], t[4]);
+    neo_attention_desc d = *(const neo_attention_desc *)arg;
+    const neo_tensor lse = d.kind == NEO_ATTENTION_SILU ? neo_tensor_none() : t[4];
+    if (count > 9) d.offsets = t[9];
+    neo_status status = neo_attention_forward(ctx, &d, t[0], t[1], t[2], t[3], lse);
     if (status == NEO_OK)
-        status = neo_attention_backward(ctx, d, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7],
+        status = neo_attention_backward(ctx, &d, t[0], t[1], t[2], t[3], lse, t[5], t[6], t[7],
                                         t[8]);
     return status;
 }
 static void row_attention(void) {
-    for (int causal = 0; causal < 2; causal++) {
-        const neo_attention_desc d = {70, 2, causal, 0.0f, .dtype = NEO_F32};
+    static const int64_t offsets[][6] = {{1, 31, 101, 101, 102, 133}, /* and bad ones: the same */
+                                         {0, 70, 60, 71, 139, 140},   /* messages, and nothing is */
+                                         {0, 69, 140, 140, 140, 140}}; /* written */
+    for (int way = 0; way < 10; way++) {
+        const int jagged = way < 8 ? way >> 2 : way - 6;
+        const neo_attention_desc d = {
+            70, 2, way & 1, 0.0f, .dtype = NEO_F32,
+            .kind = way & 2 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX};
         for (int i = 0; i < 4; i++) numbers(140, 12);
         numbers(140, 2);
         for (int i = 0; i < 4; i++) numbers(140, 12);
+        if (jagged) memcpy(integers(6, 1).data, offsets[jagged - 1], sizeof offsets[0]);
         CALL(attention, &d);
     }
 }

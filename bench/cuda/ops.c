@@ -24,7 +24,8 @@
                                                (tn) of a batch of 2048
    norm, attention, adam   bytes: each tensor that is read or written, once. Attention counts the
                            products of the triangle of a causal mask: 2 of them forward, 5 backward,
-                           2 T^2/2 dim each; attention.bf16: operands rounded, on tensor cores
+                           2 T^2/2 dim each; attention.bf16: operands rounded, on tensor cores;
+                           .silu: NEO_ATTENTION_SILU; .jagged: lengths of T, 3/4, 1/2 and 1/4 T
    step.dlrm    a training step with the layers used for Criteo Kaggle, its 26 tables at their true
                 sizes, 16 columns, row-wise Adagrad and Adagrad, batch 16384. `step.dlrm` takes a
                 batch on the device, `step.dlrm.from_host` one in host memory.
@@ -76,6 +77,7 @@ typedef struct work {
     int count;
     int64_t m, n, k;
     int trans_a, trans_b;
+    int silu, jagged;
     neo_params *params;
     neo_optim *optim;
 } work;
@@ -275,39 +277,57 @@ static void bench_norm(void) {
 
 /* ---- attention: q, k, v are slices of one matrix, as a GPT has them; m sequences of n, k heads of
    64 ---- */
-enum { ATT_QKV, ATT_Y, ATT_LSE, ATT_DY, ATT_DQKV, ATT_DIM = 64 };
+enum { ATT_QKV, ATT_Y, ATT_LSE, ATT_DY, ATT_DQKV, ATT_OFFSETS, ATT_DIM = 64, ATT_MOST = 64 };
+static int64_t length_of(const work *w, int64_t sequence) {
+    return w->jagged ? w->n - sequence % 4 * w->n / 4 : w->n;
+}
 static void make_attention(work *w) {
-    const int64_t rows = w->m * w->n, width = w->k * ATT_DIM;
+    const int64_t width = w->k * ATT_DIM, count = w->m + 1;
+    int64_t offsets[ATT_MOST + 1] = {0};
+    for (int64_t i = 0; i < w->m; i++) offsets[i + 1] = offsets[i] + length_of(w, i);
+    const int64_t rows = offsets[w->m];
     add(w, rows, 3 * width), add(w, rows, width), add(w, rows, w->k), add(w, rows, width),
         add(w, rows, 3 * width);
+    neo_tensor *there = &w->t[w->count++];
+    BENCH_OK(neo_tensor_alloc(w->ctx, NEO_I64, 1, &count, there));
+    BENCH_OK(neo_tensor_copy(w->ctx, neo_tensor_1d(offsets, NEO_I64, count), *there));
+}
+static neo_attention_desc attention_of(const work *w) {
+    neo_attention_desc d = {.length = w->n, .heads = w->k, .causal = 1,
+                            .dtype = w->ctx == fast ? NEO_BF16 : NEO_F32};
+    if (w->silu) d.kind = NEO_ATTENTION_SILU;
+    if (w->jagged) d.offsets = w->t[ATT_OFFSETS];
+    return d;
 }
 static neo_tensor part(neo_tensor qkv, int i) {
     return neo_tensor_slice(qkv, 1, i * qkv.shape[1] / 3, qkv.shape[1] / 3);
 }
 static void run_attention(work *w) {
-    const neo_attention_desc d = {.length = w->n, .heads = w->k, .causal = 1,
-                                  .dtype = w->ctx == fast ? NEO_BF16 : NEO_F32};
+    const neo_attention_desc d = attention_of(w);
     neo_tensor *t = w->t, q = t[ATT_QKV];
     BENCH_OK(neo_attention_forward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
-                                   t[ATT_LSE]));
+                                   w->silu ? neo_tensor_none() : t[ATT_LSE]));
 }
 static void run_attention_back(work *w) {
-    const neo_attention_desc d = {.length = w->n, .heads = w->k, .causal = 1,
-                                  .dtype = w->ctx == fast ? NEO_BF16 : NEO_F32};
+    const neo_attention_desc d = attention_of(w);
     neo_tensor *t = w->t, q = t[ATT_QKV], dq = t[ATT_DQKV];
     BENCH_OK(neo_attention_backward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
                                     t[ATT_LSE], t[ATT_DY], part(dq, 0), part(dq, 1), part(dq, 2)));
 }
-static void bench_attention(neo_ctx *ctx, const char *name, int64_t batch, double tolerance) {
+static void bench_attention(neo_ctx *ctx, const char *name, int64_t batch, double tolerance,
+                            int silu, int jagged) {
     const work_fn run[] = {run_attention, run_attention_back};
-    work small = {.m = 1, .n = bench.quick ? 9 : 130, .k = 2},
-         w = {.m = batch, .n = 1024, .k = 12};
+    work small = {.m = 1 + 3 * jagged, .n = bench.quick ? 9 : 130, .k = 2, .silu = silu,
+                  .jagged = jagged};
+    work w = {.m = batch, .n = 1024, .k = 12, .silu = silu, .jagged = jagged};
     char text[96];
     if (bench.quick) w = small;
     w.ctx = ctx;
     verify(name, small, ctx, make_attention, run, 2, tolerance);
     make_attention(&w);
-    double product = (double)w.m * (double)w.k * (double)w.n * (double)w.n * ATT_DIM;
+    double product = 0;
+    for (int64_t i = 0; i < w.m; i++)
+        product += (double)w.k * (double)length_of(&w, i) * (double)length_of(&w, i) * ATT_DIM;
     for (int i = 0; i < 2; i++) {
         double t = time_of(&w, run[i]);
         snprintf(text, sizeof text, "%s.%s.b%d.t1024.h12.d64", name, i ? "backward" : "forward",
@@ -733,8 +753,12 @@ int main(int argc, char **argv) {
             if (!bench.quick || dim == (f16 ? 16 : 128)) bench_bags(dim, f16 ? NEO_F16 : NEO_F32);
     bench_products();
     bench_norm();
-    bench_attention(exact, "attention", 4, 0);
-    bench_attention(fast, "attention.bf16", 16, 0.02);
+    for (int silu = 0; silu < 2; silu++) {
+        bench_attention(exact, silu ? "attention.silu" : "attention", 4, 0, silu, 0);
+        bench_attention(fast, silu ? "attention.silu.bf16" : "attention.bf16", 16, 0.02, silu, 0);
+        bench_attention(fast, silu ? "attention.silu.jagged.bf16" : "attention.jagged.bf16", 16,
+                        0.02, silu, 1);
+    }
     bench_adam();
     bench_step();
     neo_ctx_destroy(fast), neo_ctx_destroy(exact), neo_ctx_destroy(cpu);

@@ -1,10 +1,10 @@
-/* attention.cpp: attention of bf16 on tensor cores, against sums in double.
+/* attention.cpp: attention of bf16 on tensor cores, a softmax's and SiLU's, against sums in double.
 
    The reference rounds what the kernels round on their way in (q times the scale; k, v and dy are
    chosen as bf16), so what is left are the roundings of P and dS to bf16, at most 2^-9 of each
    term, of which the sums of absolute terms are the bound, and those of f32 in dP - delta: no
    tolerance is chosen by hand. The backward is given the device's own y and lse. A second run must
-   give the same bits, and so must a sequence in a batch of another size.
+   give the same bits, and so must a sequence in a batch of another size or of other lengths.
 
    Built for the emulation by emulator/kernels.cpp, or by nvcc for a GPU. NEO_EMU_SEED=n: another
    order of blocks and lanes. */
@@ -25,6 +25,10 @@ struct shape {
     int64_t length, heads, dim, sequences;
     int causal;
     float scale, size; /* size: of the largest q */
+    int silu = 0;
+    double divisor = 1;                /* of SiLU */
+    std::vector<int64_t> offsets = {}; /* of a jagged batch */
+    int64_t rows() const { return offsets.empty() ? sequences * length : offsets.back() + 3; }
 };
 /* Rows of q, k, v and their gradients lie in one matrix, as a GPT has them, with a gap. */
 struct operands {
@@ -32,7 +36,7 @@ struct operands {
     int64_t rows, cols, row;
     floats qkv, y, lse, dy, dqkv;
     explicit operands(const shape &s) : of(s) {
-        rows = s.sequences * s.length, cols = s.heads * s.dim, row = 3 * cols + 4;
+        rows = s.rows(), cols = s.heads * s.dim, row = 3 * cols + 4;
         qkv.resize((size_t)(rows * row)), dy.resize((size_t)(rows * cols));
         for (float &x : qkv) x = narrow(test_uniform());
         for (float &x : dy) x = narrow(test_uniform());
@@ -78,13 +82,18 @@ static void unpack(floats &x) {
 static void run(neo_device *device, operands *o, int which, int narrow, int round = 0,
                 int narrow_y = 0) {
     if (narrow_y) pack(o->y), pack(o->dy), pack(o->dqkv);
-    there qkv(o->qkv), y(o->y), lse(o->lse), dy(o->dy), dqkv(o->dqkv);
+    floats words(2 * o->of.offsets.size() + 1); /* of 8 bytes */
+    memcpy(words.data(), o->of.offsets.data(), o->of.offsets.size() * sizeof(int64_t));
+    there qkv(o->qkv), y(o->y), lse(o->lse), dy(o->dy), dqkv(o->dqkv), offsets(words);
     CHECK_OK(gpu->synchronize(gpu)); /* device may have a stream of its own */
     NEO__ZERO(neo__attention_call, c);
     c.causal = o->of.causal, c.narrow = narrow, c.scale = o->of.scale;
     c.length = c.queries = o->of.length, c.heads = o->of.heads, c.dim = o->of.dim;
-    c.sequences = o->of.sequences;
-    c.q = qkv.p, c.k = qkv.p + o->cols, c.v = qkv.p + 2 * o->cols, c.y = y.p, c.lse = lse.p;
+    c.sequences = o->of.sequences, c.rows = o->rows, c.silu = o->of.silu;
+    c.share = (float)(1 / o->of.divisor), c.slope = (float)((double)c.scale / o->of.divisor);
+    if (!o->of.offsets.empty()) c.offsets = (const int64_t *)(const void *)offsets.p;
+    c.q = qkv.p, c.k = qkv.p + o->cols, c.v = qkv.p + 2 * o->cols, c.y = y.p;
+    c.lse = c.silu ? NULL : lse.p;
     c.q_row = c.k_row = c.v_row = c.dq_row = c.dk_row = c.dv_row = o->row;
     c.y_row = c.dy_row = o->cols, c.lse_row = o->of.heads;
     c.narrow_y = narrow_y;
@@ -98,6 +107,7 @@ static void run(neo_device *device, operands *o, int which, int narrow, int roun
     }
     const int64_t apart = narrow_y ? o->cols / 2 : o->cols; /* in floats */
     c.backward = 1, c.dy = dy.p;
+    if (c.silu) c.y = NULL;
     if (which & DQ) c.dq = dqkv.p;
     if (which & DK) c.dk = dqkv.p + apart;
     if (which & DV) c.dv = dqkv.p + 2 * apart;
@@ -117,9 +127,10 @@ static void compare(const char *what, const operands &o, int64_t i, int64_t j, d
              (int)i, (int)j, got, want, bound, (int)o.of.heads, (int)o.of.dim, (int)o.of.length,
              o.of.causal);
 }
-/* One head of one sequence, of which q is column block `col` and row0 the first row. */
-static void check_head(const operands &o, int64_t row0, int64_t head) {
-    const int64_t T = o.of.length, D = o.of.dim, col = head * D;
+/* One head of one sequence, of which q is column block `col` and row0 the first row of T. */
+static void check_head(const operands &o, int64_t row0, int64_t T, int64_t head) {
+    const int64_t D = o.of.dim, col = head * D;
+    const bool silu = o.of.silu != 0;
     const double log2_e = 1.4426950408889634;
     const float unit = o.of.scale * NEO__LOG2_E;
     std::vector<double> s((size_t)(T * T)), p, ds, slack; /* slack: of f32 in ds */
@@ -135,6 +146,9 @@ static void check_head(const operands &o, int64_t row0, int64_t head) {
         for (int64_t j = 0; j < T; j++)
             for (int64_t d = 0; d < D; d++) s[(size_t)(i * T + j)] += q(i, d) * k(j, d);
     p = ds = slack = s;
+    const auto weight = [&](double x, double lse) {
+        return silu ? x / (1 + exp(-x)) / o.of.divisor : exp(x - lse);
+    };
     for (int64_t i = 0; i < T; i++) {
         const int64_t n = o.of.causal ? i + 1 : T;
         const double lse = (double)o.lse[(size_t)((row0 + i) * o.of.heads + head)];
@@ -142,12 +156,12 @@ static void check_head(const operands &o, int64_t row0, int64_t head) {
         for (int64_t j = 0; j < n; j++) most = fmax(most, s[(size_t)(i * T + j)]);
         for (int64_t j = 0; j < n; j++) sum += exp(s[(size_t)(i * T + j)] - most);
         const double want = most + log(sum);
-        if (!(fabs(lse - want) <= 1e-5 * (1 + fabs(want))))
+        if (!silu && !(fabs(lse - want) <= 1e-5 * (1 + fabs(want))))
             FAIL("lse[%d] is %.9g, not %.9g", (int)i, lse, want);
         for (int64_t d = 0; d < D; d++) {
             double y = 0, terms = 0;
             for (int64_t j = 0; j < n; j++) {
-                const double term = exp(s[(size_t)(i * T + j)] - want) * v(j, d);
+                const double term = weight(s[(size_t)(i * T + j)], want) * v(j, d);
                 y += term, terms += fabs(term);
             }
             compare("y", o, i, d, at(o.y, i, d), y, terms);
@@ -159,10 +173,14 @@ static void check_head(const operands &o, int64_t row0, int64_t head) {
                 dp += at(o.dy, i, d) * v(j, d);
                 size += fabs(at(o.dy, i, d)) * (fabs(v(j, d)) + fabs(at(o.y, i, d)));
             }
-            double *here = &p[(size_t)(i * T + j)];
-            *here = j < n ? exp(s[(size_t)(i * T + j)] - lse) : 0.0;
-            ds[(size_t)(i * T + j)] = *here * (dp - delta);
-            slack[(size_t)(i * T + j)] = *here * size * 0x1p-11; /* over 256: 2^-19 */
+            const double x = s[(size_t)(i * T + j)], gate = 1 / (1 + exp(-x));
+            const double slope = gate * (1 + x * (1 - gate)) / o.of.divisor;
+            double *here = &p[(size_t)(i * T + j)], from = 0;
+            *here = j < n ? weight(x, lse) : 0.0;
+            if (silu && j < n) from = (fabs(slope) + 1 / o.of.divisor) * size;
+            ds[(size_t)(i * T + j)] = silu ? (j < n ? slope * dp : 0.0) : *here * (dp - delta);
+            if (!silu) from = *here * size;
+            slack[(size_t)(i * T + j)] = from * 0x1p-11; /* over 256: 2^-19 */
         }
     }
     for (int64_t i = 0; i < T; i++)
@@ -189,7 +207,7 @@ static void check(const shape &s) {
     operands o(s);
     run(gpu, &o, ALL, 1);
     for (int64_t b = 0; b < s.sequences; b++)
-        for (int64_t h = 0; h < s.heads; h++) check_head(o, b * s.length, h);
+        for (int64_t h = 0; h < s.heads; h++) check_head(o, b * s.length, s.length, h);
     for (int64_t i = 0; i < o.rows; i++)
         for (int64_t j = 3 * o.cols; j < o.row; j++)
             CHECK(o.dqkv[(size_t)(i * o.row + j)] == 7.0f); /* the gap */
@@ -209,14 +227,31 @@ static void test_shapes() {
 #endif
     printf("# the largest difference is %.2f of its bound\n", worst);
 }
+static void test_silu() {
+    const int64_t lengths[] = {1, 5, 17, 64, 65, 130}, dims[] = {64, 32, 128, 4, 36, 96};
+    worst = 0;
+    for (int i = 0; i < 6; i++)
+        for (int causal = 0; causal < 2; causal++)
+            check({lengths[i], 1 + i % 2, dims[(i + 3 * causal) % 6], 1 + (int64_t)(i % 3 == 0),
+                   causal, 0.125f, 3.0f, 1, i % 2 ? 7.0 : 1.0});
+    check({70, 1, 64, 1, 1, -0.3f, 2.0f, 1, 70.0}); /* a scale below 0 */
+    check({70, 1, 32, 1, 1, 1.0f, 60.0f, 1, 0.5});  /* gates of nearly 0 and 1 */
+#if !defined(NEO_CUDA_ON_CPU)
+    for (int causal = 0; causal < 2; causal++)
+        for (int i = 0; i < 3; i++)
+            check({1024, 2, dims[i], 1, causal, 0.125f, 3.0f, 1, 1024.0});
+#endif
+    printf("# the largest difference is %.2f of its bound\n", worst);
+}
 /* A second run has the same bits. Each gradient alone has those that it has among all; others are
    not written. */
-static void test_parts() {
-    operands all({70, 2, 64, 1, 1, 0.125f, 1.0f}), again = all;
+static void test_parts(const shape &s) {
+    operands all(s), again = all;
     run(gpu, &all, ALL, 1);
     again.clear(-3.0f);
     run(gpu, &again, ALL, 1);
-    same_bits("y of a second run", all.y, again.y), same_bits("lse", all.lse, again.lse);
+    same_bits("y of a second run", all.y, again.y);
+    if (!s.silu) same_bits("lse", all.lse, again.lse);
     for (int64_t i = 0; i < all.rows; i++)
         CHECK_BITS(all.at(all.dqkv, 0, i), again.at(again.dqkv, 0, i),
                    (size_t)(3 * all.cols) * sizeof(float));
@@ -244,12 +279,51 @@ static void test_batch() {
     same_bits("gradients in another batch",
               floats(two.dqkv.begin() + (ptrdiff_t)half, two.dqkv.end()), one.dqkv);
 }
+static void test_parts() {
+    test_parts({70, 2, 64, 1, 1, 0.125f, 1.0f}), test_parts({70, 2, 64, 1, 1, 0.125f, 1.0f, 1});
+}
+/* Sequences of a jagged batch have the bits that each has alone; other rows are zeros. */
+static void test_jagged() {
+    for (int silu = 0; silu < 2; silu++)
+        for (int64_t dim : {(int64_t)64, (int64_t)32, (int64_t)128}) {
+            const int causal = dim != 32;
+            const shape s = {130,  2,    dim, 5, causal, 0.125f, 2.0f, silu, 9.0,
+                             {2, 72, 72, 73, 203, 236}};
+            operands all(s);
+            run(gpu, &all, ALL, 1);
+            for (int64_t b = 0; b < s.sequences; b++) {
+                const int64_t row0 = s.offsets[(size_t)b], T = s.offsets[(size_t)b + 1] - row0;
+                if (T == 0) continue;
+                operands one({T, 2, dim, 1, causal, 0.125f, 2.0f, silu, 9.0});
+                const auto part = [&](const floats &x, int64_t width) {
+                    const auto from = x.begin() + (ptrdiff_t)(row0 * width);
+                    return floats(from, from + (ptrdiff_t)(T * width));
+                };
+                one.qkv = part(all.qkv, all.row), one.dy = part(all.dy, all.cols);
+                run(gpu, &one, ALL, 1);
+                same_bits("y of a sequence", one.y, part(all.y, all.cols));
+                same_bits("its lse", one.lse, part(all.lse, 2));
+                same_bits("its gradients", one.dqkv, part(all.dqkv, all.row));
+            }
+            for (int64_t i = 0; i < all.rows; i++) {
+                if (i >= s.offsets[0] && i < s.offsets.back()) continue;
+                for (int64_t j = 0; j < all.cols; j++)
+                    CHECK(all.y[(size_t)(i * all.cols + j)] == 0.0f);
+                for (int64_t j = 0; j < all.row; j++)
+                    CHECK(*(all.at(all.dqkv, 0, i) + j) == (j < 3 * all.cols ? 0.0f : 7.0f));
+                for (int64_t j = 0; j < 2; j++)
+                    CHECK(all.lse[(size_t)(i * 2 + j)] == (silu ? 7.0f : 0.0f));
+            }
+        }
+}
 /* What is written as bf16 is what is written as f32, rounded, where y is rounded before the
    backward in both; the gap and what is not asked for stay. */
 static void test_narrow() {
     const shape shapes[] = {{70, 2, 64, 2, 1, 0.2f, 2.0f}, {33, 1, 32, 1, 0, 0.2f, 2.0f},
                             {40, 2, 128, 1, 1, 0.1f, 2.0f}, {130, 1, 40, 1, 1, 0.2f, 2.0f},
-                            {5, 3, 8, 1, 1, 0.3f, 2.0f}};
+                            {5, 3, 8, 1, 1, 0.3f, 2.0f}, {70, 2, 64, 2, 1, 0.2f, 2.0f, 1},
+                            {70, 2, 32, 3, 1, 0.2f, 2.0f, 0, 1.0, {1, 5, 71, 100}},
+                            {130, 1, 128, 3, 0, 0.1f, 2.0f, 1, 3.0, {0, 0, 30, 160}}};
     for (const shape &s : shapes)
         for (int which : {(int)ALL, (int)DQ, (int)DK, DQ | DV}) {
             operands wide(s), narrow = wide;
@@ -260,7 +334,7 @@ static void test_narrow() {
         }
     neo__attention_call c = {}; /* rows at other multiples */
     c.narrow = c.narrow_y = 1, c.length = c.queries = 4, c.heads = c.sequences = 1, c.dim = 6;
-    c.q_row = c.k_row = c.v_row = c.y_row = 6;
+    c.rows = 4, c.q_row = c.k_row = c.v_row = c.y_row = 6;
     CHECK(gpu->attention(gpu, &c) == NEO_ERR_UNSUPPORTED);
     CHECK(strstr(neo_last_error(), "multiples of 16 bytes") != NULL);
 }
@@ -269,17 +343,18 @@ static void test_narrow() {
 static void test_f32() {
     const struct { neo_device *device; int64_t dim; int same; } cases[] = {
         {exact_gpu, 64, 1}, {gpu, 6, 1}, {gpu, 132, 1}, {gpu, 64, 0}};
-    for (const auto &t : cases) {
-        operands a({20, 1, t.dim, 1, 1, 0.2f, 2.0f}), b = a;
-        run(t.device, &a, ALL, 0);
-        const uint64_t before = neo_cuda_get_stats(t.device).wide_attention;
-        run(t.device, &b, ALL, 1);
-        CHECK_INT(neo_cuda_get_stats(t.device).wide_attention - before,
-                  t.device == gpu && t.same ? 2 : 0); /* forward, backward */
-        if ((a.y == b.y) != t.same || (a.dqkv == b.dqkv) != t.same)
-            FAIL("a head of %d: y the same %d, gradients %d", (int)t.dim, a.y == b.y,
-                 a.dqkv == b.dqkv);
-    }
+    for (const auto &t : cases)
+        for (int silu = 0; silu < 2; silu++) {
+            operands a({20, 1, t.dim, 1, 1, 0.2f, 2.0f, silu}), b = a;
+            run(t.device, &a, ALL, 0);
+            const uint64_t before = neo_cuda_get_stats(t.device).wide_attention;
+            run(t.device, &b, ALL, 1);
+            CHECK_INT(neo_cuda_get_stats(t.device).wide_attention - before,
+                      t.device == gpu && t.same ? 2 : 0); /* forward, backward */
+            if ((a.y == b.y) != t.same || (a.dqkv == b.dqkv) != t.same)
+                FAIL("a head of %d: y the same %d, gradients %d", (int)t.dim, a.y == b.y,
+                     a.dqkv == b.dqkv);
+        }
 }
 
 int main() {
@@ -295,8 +370,10 @@ int main() {
     }
     if (((neo__cuda *)gpu)->tensor_cores) {
         RUN(test_shapes);
+        RUN(test_silu);
         RUN(test_parts);
         RUN(test_batch);
+        RUN(test_jagged);
         RUN(test_narrow);
         RUN(test_f32);
     } else test_report("tensor cores: none on this GPU");

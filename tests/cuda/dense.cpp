@@ -1266,42 +1266,67 @@ static void test_embedding_bad(void) {
 }
 
 /* ---- attention ---- */
+enum { SILU = 1, JAGGED = 2 }; /* kinds */
+/* A call as neo.h makes it of a description, of tensors that are set after it. */
+static neo__attention_call attention_call(const neo_attention_desc *desc, int64_t rows, int64_t dim,
+                                          int64_t sequences) {
+    NEO__ZERO(neo__attention_call, c);
+    const double n = desc->divisor == 0.0f ? (double)desc->length : (double)desc->divisor;
+    c.causal = desc->causal, c.silu = desc->kind == NEO_ATTENTION_SILU;
+    c.length = c.queries = desc->length, c.heads = desc->heads, c.dim = dim;
+    c.sequences = sequences, c.rows = rows, c.scale = desc->scale;
+    c.share = (float)(1.0 / n), c.slope = (float)((double)c.scale / n);
+    c.offsets = neo__given(desc->offsets) ? there((const int64_t *)desc->offsets.data) : NULL;
+    return c;
+}
 static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t sequences,
-                            int causal, int option) {
+                            int causal, int option, int kind) {
     const int64_t rows = sequences * length, cols = heads * dim, s = 3 * cols + option % 2;
     float *qkv = floats(rows * s), *y = floats(rows * cols), *lse = floats(rows * heads),
           *dy = floats(rows * cols);
     float *dqkv = floats(rows * s);
     for (int64_t i = 0; i < rows * s; i++) qkv[i] *= 3.0f;
-    upload();
     NEO__ZERO(neo_attention_desc, desc);
     desc.length = length, desc.heads = heads, desc.causal = causal;
     desc.scale = 0.3f;
+    if (kind & SILU) desc.kind = NEO_ATTENTION_SILU, desc.divisor = option % 2 ? 5.0f : 0.0f;
+    if (kind & JAGGED) { /* some empty, some as long as may be, and rows of no sequence */
+        int64_t *offsets = (int64_t *)make(sequences + 1, sizeof *offsets);
+        offsets[0] = length > 1 ? test_random() % 2 : 0;
+        for (int64_t i = 0; i < sequences; i++) {
+            const int64_t most = NEO__MIN(length, rows - offsets[i]), how = test_random() % 4;
+            offsets[i + 1] = offsets[i] + (how == 0   ? 0
+                                           : how == 1 ? most
+                                                      : test_random() % (uint32_t)(most + 1));
+        }
+        desc.offsets = neo_tensor_1d(offsets, NEO_I64, sequences + 1);
+    }
+    upload();
     const neo_tensor q = matrix(qkv, rows, cols, s), k = matrix(qkv + cols, rows, cols, s);
     const neo_tensor v = matrix(qkv + 2 * cols, rows, cols, s), yt = matrix(y, rows, cols, cols);
     const neo_tensor lt = matrix(lse, rows, heads, heads), none = neo_tensor_none();
-    CHECK_OK(neo_attention_forward(cpu, &desc, q, k, v, yt, lt));
+    CHECK_OK(neo_attention_forward(cpu, &desc, q, k, v, yt, kind & SILU ? none : lt));
     CHECK_OK(neo_attention_backward(cpu, &desc, q, k, v, yt, lt, matrix(dy, rows, cols, cols),
                                     option == 2 ? none : matrix(dqkv, rows, cols, s),
                                     option == 3 ? none : matrix(dqkv + cols, rows, cols, s),
                                     option >= 2 ? none : matrix(dqkv + 2 * cols, rows, cols, s)));
-    NEO__ZERO(neo__attention_call, c);
-    c.causal = causal;
-    c.length = length, c.heads = heads, c.dim = dim, c.sequences = sequences;
-    c.scale = desc.scale;
+    neo__attention_call c = attention_call(&desc, rows, dim, sequences);
     c.q = there(qkv), c.k = there(qkv) + cols, c.v = there(qkv) + 2 * cols;
     c.q_row = c.k_row = c.v_row = c.dq_row = c.dk_row = c.dv_row = s;
-    c.y = there(y), c.lse = there(lse), c.y_row = c.dy_row = cols, c.lse_row = heads;
+    c.y = there(y), c.lse = kind & SILU ? NULL : there(lse);
+    c.y_row = c.dy_row = cols, c.lse_row = heads;
     CHECK_OK(gpu->attention(gpu, &c));
     c.backward = 1;
+    if (kind & SILU) c.y = NULL;
     c.dy = there(dy);
     c.dq = option == 2 ? NULL : there(dqkv);
     c.dk = option == 3 ? NULL : there(dqkv) + cols;
     c.dv = option >= 2 ? NULL : there(dqkv) + 2 * cols;
     CHECK_OK(gpu->attention(gpu, &c));
     char what[100];
-    snprintf(what, sizeof what, "attention of %d heads of %d, %d x %d, causal %d, option %d",
-             (int)heads, (int)dim, (int)sequences, (int)length, causal, option);
+    snprintf(what, sizeof what,
+             "attention of %d heads of %d, %d x %d, causal %d, option %d, kind %d", (int)heads,
+             (int)dim, (int)sequences, (int)length, causal, option, kind);
     same(what);
 }
 static void test_attention(void) {
@@ -1311,9 +1336,56 @@ static void test_attention(void) {
     for (int i = 0; i < 8; i++)
         for (int causal = 0; causal < 2; causal++)
             for (int option = 0; option < 4; option++)
-                if (!skipped(3))
-                    attention_check(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], causal,
-                                    option);
+                for (int kind = 0; kind < 4; kind++)
+                    if (!skipped(kind ? 6 : 3))
+                        attention_check(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], causal,
+                                        option, kind);
+    for (int kind = 0; kind < 4; kind++) attention_check(70, 2, 5, 40, kind % 2, 0, kind | JAGGED);
+}
+/* Bad offsets: the first sequence that has them is told, and nothing is written. Where nobody asks,
+   and in a recorded step, kernels go on: what they then read is within all rows. */
+static neo_status found_offsets(void *job, const void *answer) {
+    *(neo__attention_found *)job = *(const neo__attention_found *)answer;
+    return ((const neo__attention_found *)answer)->bad == UINT64_MAX ? NEO_OK : NEO_ERR_RANGE;
+}
+static void test_attention_bad(void) {
+    enum { ROWS = 50, D = 4, LENGTH = 20, B = 4 };
+    static const struct { int64_t offsets[B + 1], bad; } cases[] = {
+        {{0, 20, 41, 45, 50}, 1}, {{0, 3, 2, 9, 50}, 1},   {{-1, 5, 6, 7, 8}, 0},
+        {{0, 5, 6, 40, 51}, 2},   {{5, 5, 5, 45, 60}, 2},  {{0, 0, 9, 29, 51}, 3},
+        {{INT64_MAX, 1, 2, 3, 4}, 0}, {{0, 5, INT64_MIN / 2, 3, 4}, 1},
+        {{0, 1, 1, 1, INT64_MAX}, 3}, {{51, 51, 51, 51, 51}, 0}};
+    for (const auto &t : cases)
+        for (int way = 0; way < 8; way++) { /* backward, SiLU, asked or not */
+            float *x[8];
+            int64_t *offsets = (int64_t *)make(B + 1, sizeof *offsets);
+            for (float *&p : x) p = floats(ROWS * D);
+            memcpy(offsets, t.offsets, sizeof t.offsets);
+            upload();
+            NEO__ZERO(neo_attention_desc, desc);
+            NEO__ZERO(neo__attention_found, found);
+            desc.length = LENGTH, desc.heads = 1, desc.causal = way >> 1 & 1, desc.scale = 1.0f;
+            if (way & 2) desc.kind = NEO_ATTENTION_SILU;
+            desc.offsets = neo_tensor_1d(offsets, NEO_I64, B + 1);
+            neo__attention_call c = attention_call(&desc, ROWS, D, B);
+            c.q_row = c.k_row = c.v_row = c.y_row = c.dy_row = c.dq_row = c.dk_row = c.dv_row = D;
+            c.q = there(x[0]), c.k = there(x[1]), c.v = there(x[2]), c.y = there(x[3]);
+            c.lse = way & 2 ? NULL : there(x[7]), c.lse_row = 1;
+            c.backward = way & 1, c.dy = there(x[1]);
+            if (c.backward) c.dq = there(x[4]), c.dk = there(x[5]), c.dv = there(x[6]);
+            if (way & 4) {
+                CHECK_OK(gpu->attention(gpu, &c));
+                CHECK_OK(gpu->synchronize(gpu));
+                drop();
+                continue;
+            }
+            c.later = answer_to(&found, found_offsets);
+            CHECK(gpu->attention(gpu, &c) == NEO_ERR_RANGE);
+            CHECK_INT(found.bad, t.bad);
+            CHECK_INT(found.begin, t.offsets[t.bad]);
+            CHECK_INT(found.end, t.offsets[t.bad + 1]);
+            same("attention with bad offsets");
+        }
 }
 /* Zeros of both signs: a sum whose products underflow to -0 may not depend on how many of the terms
    of keys that a query does not see are added. */
@@ -1335,8 +1407,7 @@ static void test_attention_zeros(void) {
     CHECK_OK(neo_attention_forward(cpu, &desc, qt, kt, vt, yt, lt));
     CHECK_OK(neo_attention_backward(cpu, &desc, qt, kt, vt, yt, lt, matrix(dy, T, D, D),
                                     matrix(dq, T, D, D), matrix(dk, T, D, D), matrix(dv, T, D, D)));
-    NEO__ZERO(neo__attention_call, c);
-    c.causal = 1, c.length = T, c.heads = 1, c.dim = D, c.sequences = 1, c.scale = 1.0f;
+    neo__attention_call c = attention_call(&desc, T, D, 1);
     c.q = there(q), c.k = there(k), c.v = there(v), c.y = there(y), c.lse = there(lse);
     c.q_row = c.k_row = c.v_row = c.y_row = c.dy_row = c.dq_row = c.dk_row = c.dv_row = D;
     c.lse_row = 1;
@@ -1793,7 +1864,7 @@ static void test_no_allocation(void) {
     test_optim_norms();
     test_embedding_bad();
     test_gemm_finish();
-    attention_check(5, 2, 8, 3, 1, 0);
+    for (int kind = 0; kind < 4; kind++) attention_check(5, 2, 8, 3, 1, 0, kind);
     loss_check(NEO__LOSS_CROSS_ENTROPY, 7, 17, 0, 0);
     CHECK_INT(neo_emu_live_bytes(), bytes);
     CHECK_INT(neo_emu_live_objects(), objects);
@@ -1837,6 +1908,7 @@ int main(void) {
     RUN(test_embedding);
     RUN(test_embedding_bad);
     RUN(test_attention);
+    RUN(test_attention_bad);
     RUN(test_attention_zeros);
     RUN(test_interact);
     RUN(test_losses);

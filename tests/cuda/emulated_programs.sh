@@ -25,7 +25,8 @@ if [ -x "$bench" ]; then
     fi
     for name in copy bags.forward.uniform.d128 bags.backward.uniform.d128 \
         bags.backward.zipf.d16.f16 layer_norm.backward \
-        gemm.exact.nn.4096x4096x4096 gemm.cublaslt.tn.256x512x2048 attention.backward adam.1e8 \
+        gemm.exact.nn.4096x4096x4096 gemm.cublaslt.tn.256x512x2048 attention.backward \
+        attention.silu.forward attention.silu.jagged.bf16.backward adam.1e8 \
         step.dlrm step.dlrm.busy step.dlrm.graph; do
         if grep -qE "^bench $name[^ ]* value=[0-9.e+-]+ unit=" "$W/out"; then
             pass

@@ -368,6 +368,71 @@ static void test_embedding_error(void) {
     free_trainer(&t);
 }
 
+/* Offsets of jagged attention lie on the device and change between launches of one graph; bad ones
+   end a step, and the next is as if it had not been. */
+static void test_attention_offsets(void) {
+    enum { N = 100, COLS = 8, B = 3, CASES = 6, BAD = 2, PARTS = 8, SIZE = PARTS * N * COLS };
+    static const int64_t offsets[CASES][B + 1] = {
+        {0, 70, 70, 100}, {5, 6, 40, 90}, {0, 10, 81, 90}, {0, 0, 0, 0}, {30, 31, 32, 33},
+        {0, 30, 60, 90}};
+    static const char *const text =
+        "neo_attention_forward: sequence 1 has rows 10 .. 81, not at most 70 of 100";
+    static float x[SIZE], got[2][SIZE], sums[2][N * 2];
+    const int64_t shape[2] = {PARTS * N, COLS}, lse_shape[2] = {N, 2}, count = B + 1;
+    Trainer t[2];
+    neo_tensor all[2], lse[2], there[2];
+    test_seed = 37;
+    test_fill(x, SIZE);
+    for (int i = 0; i < 2; i++) {
+        make_trainer(&t[i], i ? gpu : NULL, 1, 0.0f, i ? 0 : -1);
+        REQUIRE_OK(neo_tensor_alloc(t[i].ctx, NEO_F32, 2, shape, &all[i]));
+        REQUIRE_OK(neo_tensor_alloc(t[i].ctx, NEO_F32, 2, lse_shape, &lse[i]));
+        REQUIRE_OK(neo_tensor_alloc(t[i].ctx, NEO_I64, 1, &count, &there[i]));
+        CHECK_OK(neo_tensor_copy(t[i].ctx, neo_tensor_2d(x, NEO_F32, PARTS * N, COLS), all[i]));
+        CHECK_OK(neo_tensor_zero(t[i].ctx, lse[i]));
+    }
+    for (int n = 0; n < 2 * CASES; n++) {
+        neo_status status[2];
+        emu_set_order((uint64_t)n);
+        for (int i = 0; i < 2; i++) {
+            const int silu = n >= CASES;
+            const int64_t *from = offsets[n % CASES];
+            neo_tensor p[PARTS], sum = silu ? neo_tensor_none() : lse[i];
+            neo_attention_desc d;
+            memset(&d, 0, sizeof d);
+            d.length = 70, d.heads = 2, d.causal = 1, d.offsets = there[i];
+            d.kind = silu ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX;
+            for (int k = 0; k < PARTS; k++) p[k] = neo_tensor_rows(all[i], k * N, N);
+            if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
+            CHECK_OK(neo_tensor_copy(
+                t[i].ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_I64, count), there[i]));
+            status[i] = neo_attention_forward(t[i].ctx, &d, p[0], p[1], p[2], p[3], sum);
+            if (status[i] == NEO_OK)
+                status[i] = neo_attention_backward(t[i].ctx, &d, p[0], p[1], p[2], p[3], sum, p[4],
+                                                   p[5], p[6], p[7]);
+            if (i) CHECK_OK(neo_cuda_graph_end(t[i].graph));
+            if (i) status[i] = neo_cuda_graph_wait(t[i].graph);
+            if (n % CASES == BAD)
+                CHECK_ERR(status[i], NEO_ERR_RANGE, text);
+            else CHECK_OK(status[i]);
+            CHECK_OK(neo_tensor_copy(t[i].ctx, all[i],
+                                     neo_tensor_2d(got[i], NEO_F32, PARTS * N, COLS)));
+            CHECK_OK(neo_tensor_copy(t[i].ctx, lse[i], neo_tensor_2d(sums[i], NEO_F32, N, 2)));
+        }
+        if (n % CASES == BAD) continue;
+        CHECK(memcmp(got[0], got[1], sizeof got[0]) == 0);
+        CHECK(memcmp(sums[0], sums[1], sizeof sums[0]) == 0);
+    }
+    emu_set_order(0);
+    CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).graphs, 2); /* of the softmax, of SiLU */
+    CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).launches, 2 * CASES);
+    for (int i = 0; i < 2; i++) {
+        neo_tensor_free(t[i].ctx, &all[i]), neo_tensor_free(t[i].ctx, &lse[i]);
+        neo_tensor_free(t[i].ctx, &there[i]);
+        free_trainer(&t[i]);
+    }
+}
+
 /* The last kernel of a call finds its errors and leaves its answer, and what it counted in is zeros
    for the next: launches of calls that answer, again and again, and the CPU's bits. */
 static void test_ends(void) {
@@ -1052,6 +1117,7 @@ int main(void) {
     RUN(test_norm_error);
     RUN(test_wrong_data);
     RUN(test_embedding_error);
+    RUN(test_attention_offsets);
     RUN(test_ends);
     RUN(test_left_out);
     RUN(test_error_in_free);
