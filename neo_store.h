@@ -175,6 +175,7 @@ NEO__COLD_BEGIN
 enum {
     NEO__TIER_BATCH = 32,       /* rows that a thread takes at once */
     NEO__TIER_RUN = 4096,       /* bytes of records that lie close, of which it reads all at once */
+    NEO__TIER_ROOM = 2 * NEO__TIER_RUN, /* bytes of records that it has at once */
     NEO__TIER_PLACES = 24,      /* bits of a place in a list that is sorted by the file */
     NEO__TIER_BLOCK = 1 << 18,  /* bytes of records that walks over all rows read at once */
     NEO__TIER_HEAD = 4096       /* bytes before the first record */
@@ -254,6 +255,8 @@ typedef struct neo__tier_table {
 typedef struct neo__tier_worker {
     struct neo__tier *tier;
     char *record;                 /* [room_bytes] */
+    char *at[NEO__TIER_BATCH];    /* in it, records of jobs */
+    uint64_t is_read;             /* bits of those that are as the file has them */
     int32_t got[NEO__TIER_BATCH]; /* bytes of the k-th read of a ring; below 0: it failed */
     neo__tier_ring ring;
 } neo__tier_worker;
@@ -288,8 +291,7 @@ typedef struct neo__tier {
     int64_t *device_lines;
     size_t pinned_bytes, device_bytes, device_work_bytes;
     neo__tier_job *jobs;
-    uint64_t *sorted[2];    /* [capacity]: see neo__tier_sort */
-    neo__tier_job *running; /* sorted[0] has places of these */
+    uint64_t *order[2]; /* [capacity]; order[0]: numbers of jobs, in the order in which they run */
     char *block, *records; /* [NEO__TIER_BLOCK]; a record for each thread, and one for the caller */
     int64_t record_bytes, room_bytes; /* room_bytes: of each of records */
     neo_status status; /* of the file */
@@ -298,12 +300,14 @@ typedef struct neo__tier {
     neo__mutex lock, writing, walk; /* writing: to the file, of a call; walk: of maps, block and the
                                        last of records: a save in the background reads rows between
                                        steps, and while one computes */
+    neo__mutex handing;             /* of jobs, to threads */
     neo__cond wake, done;
     neo__thread *threads;
     neo__tier_worker *workers, caller;
     int thread_count, quit;
     int64_t next, count, finished; /* jobs of the running call */
-    int64_t failed;                /* the first that failed, or count */
+    int64_t lined;                 /* those that have an order: count, or above it */
+    int64_t failed;                /* the first that failed, or INT64_MAX */
     neo_status failed_status;
     char failed_text[400];
     /* rows read ahead. Threads read places ahead_order[ahead_next ..], up to ahead_count, unless
@@ -325,6 +329,7 @@ typedef struct neo__tier {
     neo__tier_ahead *behind;
     uint64_t *ahead_order, *behind_order; /* places, sorted by the file */
     int64_t behind_count, behind_next, behind_busy;
+    int64_t behind_made, behind_free; /* of a call, so far; and places of ahead_free for them */
     neo_status behind_status; /* of the first that failed */
     neo_tier_stats stats;
 } neo__tier;
@@ -620,24 +625,25 @@ static uint64_t neo__tier_key(const neo__tier *tier, int64_t table, int64_t row,
 static int64_t neo__tier_place(uint64_t key) {
     return (int64_t)(key & ((UINT64_C(1) << NEO__TIER_PLACES) - 1));
 }
-/* Sort keys in sorted[0]. */
-static void neo__tier_sort(neo__tier *tier, int64_t n) {
+/* Sort keys, by way of room for as many. */
+static void neo__tier_sort(const neo__tier *tier, uint64_t *keys, uint64_t *room, int64_t n) {
     enum { MOST = 5, DIGITS = 1 << NEO__TIER_DIGIT }; /* of more rows, the order is off */
     const neo__tier_table *last = &tier->tables[tier->table_count - 1];
     const int bits = neo__bits_for((uint64_t)(last->first_row + last->rows));
     const int passes = NEO__MIN((bits + NEO__TIER_DIGIT - 1) / NEO__TIER_DIGIT, MOST);
     int64_t count[MOST * DIGITS] = {0};
-    uint64_t **s = tier->sorted;
-    if (n == 0) return;
-    neo__bag_count_digits(s[0], 0, n, NEO__TIER_PLACES, NEO__TIER_DIGIT, passes, count);
+    uint64_t *from = keys, *to = room;
+    if (n < 2) return;
+    neo__bag_count_digits(from, 0, n, NEO__TIER_PLACES, NEO__TIER_DIGIT, passes, count);
     for (int pass = 0; pass < passes; pass++) {
-        uint64_t *other = s[1];
+        uint64_t *other = to;
         neo__bag_count_to_place(count + pass * DIGITS, DIGITS, 1, 0);
-        neo__bag_scatter(s[1], s[0], n, NEO__TIER_PLACES + pass * NEO__TIER_DIGIT, NEO__TIER_DIGIT,
+        neo__bag_scatter(to, from, n, NEO__TIER_PLACES + pass * NEO__TIER_DIGIT, NEO__TIER_DIGIT,
                          count + pass * DIGITS);
-        s[1] = s[0];
-        s[0] = other;
+        to = from;
+        from = other;
     }
+    if (from != keys) memcpy(keys, from, (size_t)n * sizeof *keys);
 }
 static char *neo__tier_ahead_at(const neo__tier *tier, int64_t place) {
     return tier->ahead_data + place * tier->ahead_bytes;
@@ -680,43 +686,98 @@ static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, c
     neo__tier_copy(tier, job->table, &place, NULL, record);
     return NEO_OK;
 }
-/* Ask a ring for a row. */
-static void neo__tier_ask_row(const neo__tier *tier, neo__tier_worker *worker, int64_t table,
-                              int64_t row, char *to, int64_t number) {
+/* Ask a ring for `count` rows. */
+static void neo__tier_ask_rows(const neo__tier *tier, neo__tier_worker *worker, int64_t table,
+                               int64_t row, int64_t count, char *to, int64_t number) {
     const neo__tier_table *of = &tier->tables[table];
     worker->got[number] = -1;
-    neo__tier_ring_ask(&worker->ring, &tier->file, of->base + row * of->record, to, of->record,
-                       number);
+    neo__tier_ring_ask(&worker->ring, &tier->file, of->base + row * of->record, to,
+                       count * of->record, number);
 }
-static neo__tier_job *neo__tier_sorted_job(const neo__tier *tier, int64_t i) {
-    return &tier->running[neo__tier_place(tier->sorted[0][i])];
+static const neo__tier_job *neo__tier_sorted_job(const neo__tier *tier, int64_t i) {
+    return &tier->jobs[tier->order[0][i]];
 }
-/* Read what jobs [begin, end) of those sorted bring from the file, if a ring does it at once. */
-static void neo__tier_read_records(const neo__tier *tier, int64_t begin, int64_t end,
-                                   neo__tier_worker *worker) {
-    memset(worker->got, 0, sizeof worker->got);
-    if (!worker->ring.memory || end - begin < 2) return;
-    for (int64_t i = begin; i < end; i++) {
-        const neo__tier_job *job = neo__tier_sorted_job(tier, i);
-        if (job->row >= 0 && job->from < 0 &&
-            neo__tier_is_written(&tier->tables[job->table], job->row))
-            neo__tier_ask_row(tier, worker, job->table, job->row,
-                              worker->record + (i - begin) * tier->record_bytes, i - begin);
+static int neo__tier_reads(const neo__tier *tier, const neo__tier_job *job) {
+    return job->row >= 0 && job->from < 0 &&
+           neo__tier_is_written(&tier->tables[job->table], job->row);
+}
+/* Ask for the memory of the line that a row comes to, while the row is read. */
+static void neo__tier_fetch_line(const neo__tier *tier, const neo__tier_job *job) {
+    enum { MOST = 1024 };
+    const neo__job_table *to = &neo__tier_of(tier, job->table)->job;
+    const int64_t *part = tier->tables[job->table].part, bytes = part[NEO__BAG_WEIGHTS];
+    for (int64_t at = 0; at < NEO__MIN(bytes, (int64_t)MOST); at += 64)
+        __builtin_prefetch(to->store.data + job->line * bytes + at, 1, 2);
+    if (part[NEO__BAG_STATE])
+        __builtin_prefetch((char *)to->state[0] + job->line * part[NEO__BAG_STATE], 1, 2);
+}
+/* The end of the jobs from the n-th on in their order whose rows lie close in the file: they are
+   one read, with what is between; not where a read is a copy of the host's memory. */
+static int64_t neo__tier_run_end(const neo__tier *tier, int64_t n, int64_t end) {
+    const neo__tier_job *first = neo__tier_sorted_job(tier, n++);
+    const int64_t record = tier->tables[first->table].record;
+    int64_t last = first->row;
+    for (; !tier->host && neo__tier_reads(tier, first) && n < end; n++) {
+        const neo__tier_job *job = neo__tier_sorted_job(tier, n);
+        const int is_close = job->table == first->table && job->row > last &&
+                             (job->row - first->row + 1) * record <= NEO__TIER_RUN;
+        if (!is_close || !neo__tier_reads(tier, job)) break;
+        last = job->row;
     }
-    neo__tier_ring_wait(&worker->ring, worker->got);
+    return n;
 }
-/* Jobs [begin, end) of those sorted, up to one that fails: what they write, or what they bring. */
+/* Records of jobs [begin, end) in their order get places in a worker's memory, and those of rows
+   that the jobs bring are read to these, where a ring or one read has several. Returns how many
+   there is room for. */
+static int64_t neo__tier_read_records(neo__tier *tier, int64_t begin, int64_t end,
+                                      neo__tier_worker *worker) {
+    const int ring = worker->ring.memory && end - begin > 1, lines = !neo__tier_on_device(tier);
+    int64_t used = 0, asked = 0, n = begin, bytes[NEO__TIER_BATCH];
+    uint64_t jobs[NEO__TIER_BATCH]; /* bits of those that a read is for */
+    worker->is_read = 0;
+    for (int64_t next; n < end; n = next) {
+        const neo__tier_job *job = neo__tier_sorted_job(tier, n);
+        const int64_t record = tier->tables[job->table].record, first = job->row;
+        const int reads = neo__tier_reads(tier, job);
+        next = neo__tier_run_end(tier, n, end);
+        const int64_t count = neo__tier_sorted_job(tier, next - 1)->row - first + 1;
+        const int64_t room = reads ? (count * record + 63) / 64 * 64 : tier->record_bytes;
+        if (used + room > tier->room_bytes) break;
+        char *to = worker->record + used;
+        used += room;
+        for (int64_t i = n; i < next; i++) {
+            job = neo__tier_sorted_job(tier, i);
+            worker->at[i - begin] = to + (job->row - first) * record;
+            if (lines) neo__tier_fetch_line(tier, job);
+        }
+        const uint64_t all = ((UINT64_C(1) << (next - n)) - 1) << (n - begin);
+        if (reads && ring) {
+            jobs[asked] = all, bytes[asked] = count * record;
+            neo__tier_ask_rows(tier, worker, job->table, first, count, to, asked++);
+        } else if (reads && next - n > 1 &&
+                   neo__tier_io(tier, job->table, first, count, to, NULL) == NEO_OK)
+            worker->is_read |= all;
+    }
+    if (asked) neo__tier_ring_wait(&worker->ring, worker->got);
+    for (int64_t k = 0; k < asked; k++)
+        if (worker->got[k] == bytes[k]) worker->is_read |= jobs[k];
+    return n - begin;
+}
+/* Jobs [begin, end) in their order, up to one that fails: what they write, or what they bring. */
 static neo_status neo__tier_run_each(neo__tier *tier, int64_t begin, int64_t end,
                                      neo__tier_worker *worker, int writes) {
     neo_status status = NEO_OK;
-    if (!writes) neo__tier_read_records(tier, begin, end, worker);
+    int64_t first = begin, there = begin;
     for (int64_t i = begin; i < end && status == NEO_OK; i++) {
         const neo__tier_job *job = neo__tier_sorted_job(tier, i);
         char *slot = neo__tier_slot(tier, i - tier->first_slot);
-        char *record = worker->record + (writes ? 0 : (i - begin) * tier->record_bytes);
-        status = writes ? neo__tier_run_old(tier, job, slot, record)
-                        : neo__tier_run_job(tier, job, slot, record, worker->got[i - begin] ==
-                                            (int32_t)tier->tables[job->table].record);
+        if (!writes && i == there) {
+            first = i;
+            there += neo__tier_read_records(tier, first, end, worker);
+        }
+        status = writes ? neo__tier_run_old(tier, job, slot, worker->record)
+                        : neo__tier_run_job(tier, job, slot, worker->at[i - first],
+                                            (int)(worker->is_read >> (i - first) & 1));
         if (status == NEO_OK) continue;
         neo__mutex_lock(&tier->lock);
         if (i < tier->failed) {
@@ -739,10 +800,7 @@ static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, neo__tier
         status = neo__tier_run_each(tier, i, end, worker, 1);
         neo__mutex_unlock(&tier->writing);
     }
-    for (int64_t n; status == NEO_OK && begin < end; begin += n) {
-        n = NEO__MIN(end - begin, tier->room_bytes / tier->record_bytes);
-        status = neo__tier_run_each(tier, begin, begin + n, worker, 0);
-    }
+    if (status == NEO_OK) (void)neo__tier_run_each(tier, begin, end, worker, 0);
 }
 /* A record comes to its place, where it has not been read to that. status: of the read. */
 static void neo__tier_is_ahead(neo__tier *tier, int64_t place, const char *from,
@@ -768,8 +826,8 @@ static void neo__tier_read_ahead(neo__tier *tier, const int64_t *place, int64_t 
             last = a;
         }
         if (last == first && worker->ring.memory) {
-            neo__tier_ask_row(tier, worker, first->table, first->row,
-                              neo__tier_ahead_at(tier, place[i]), i);
+            neo__tier_ask_rows(tier, worker, first->table, first->row, 1,
+                               neo__tier_ahead_at(tier, place[i]), i);
             asked |= UINT32_C(1) << i;
             continue;
         }
@@ -864,20 +922,23 @@ static void neo__tier_thread(void *arg) {
     neo__mutex_unlock(&t->lock);
     neo__tier_ring_close(&worker->ring);
 }
-/* Run jobs [first, count) of those sorted, and wait for them. */
-static neo_status neo__tier_run_all(neo__tier *tier, int64_t first, int64_t count) {
+/* Threads have all jobs of a call: run some, and wait for the others. */
+static neo_status neo__tier_wait_jobs(neo__tier *tier) {
     neo__mutex_lock(&tier->lock);
-    tier->next = tier->finished = first;
-    tier->failed = tier->count = count;
-    if (count - first > NEO__TIER_BATCH) neo__cond_broadcast(&tier->wake);
     while (neo__tier_take(tier, &tier->caller)) continue;
     while (tier->finished < tier->count) neo__cond_wait(&tier->done, &tier->lock);
-    tier->next = tier->count = tier->finished = 0;
     neo__mutex_unlock(&tier->lock);
-    if (tier->failed == count) return NEO_OK;
+    if (tier->failed == INT64_MAX) return NEO_OK;
     tier->status = tier->failed_status;
     memcpy(tier->failure, tier->failed_text, sizeof tier->failure);
     return tier->status;
+}
+/* Threads get jobs up to the end-th in their order. Few are left to the thread that calls. */
+static void neo__tier_let_run(neo__tier *tier, int64_t end) {
+    neo__mutex_lock(&tier->lock);
+    tier->count = end;
+    if (end - tier->next > NEO__TIER_BATCH) neo__cond_broadcast(&tier->wake);
+    neo__mutex_unlock(&tier->lock);
 }
 static neo_status neo__tier_usable(const neo__tier *tier, const char *fn) {
     if (tier->status == NEO_OK) return NEO_OK;
@@ -989,12 +1050,12 @@ static void neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, uin
 }
 
 /* The row that leaves the line of a job, to be written later from this place. */
-static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t i, int64_t place) {
+static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t place) {
     uint64_t *written = &tier->tables[job->table].written[job->old / 64];
     job->to = place;
     tier->behind[place].row = job->old;
     tier->behind[place].table = (int32_t)job->table;
-    tier->sorted[0][i] = neo__tier_key(tier, job->table, job->old, place);
+    tier->behind_order[tier->behind_made++] = neo__tier_key(tier, job->table, job->old, place);
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
 }
 /* A row comes to a line: take it, if it was read ahead. */
@@ -1010,18 +1071,16 @@ static void neo__tier_take_row(neo__tier *tier, neo__tier_job *job) {
     if (to->needed) to->needed[job->line] = tier->begun + (uint32_t)neo__tier_ahead_by(tier, a);
     a->state = NEO__AHEAD_VOID;
 }
-/* Say what each job does. Returns how many rows they leave to be written behind the call. */
-static int64_t neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
-    int64_t unused = 0, behind = 0;
+/* Say what each job does. */
+static void neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         neo__tier_job *job = &jobs[i];
         tier->stats.written += job->old >= 0;
         if (job->row >= 0) neo__tier_take_row(tier, job);
-        if (job->old >= 0 && (job->from >= 0 || unused < tier->free_count))
-            neo__tier_put_behind(tier, job, behind++,
-                                 job->from >= 0 ? job->from : tier->ahead_free[unused++]);
+        if (job->old >= 0 && (job->from >= 0 || tier->behind_free < tier->free_count))
+            neo__tier_put_behind(tier, job, job->from >= 0 ? job->from
+                                                           : tier->ahead_free[tier->behind_free++]);
     }
-    return behind;
 }
 /* Below a device, rows between the first `count` slots and the lines that items are for. */
 static neo_status neo__tier_move_slots(neo__tier *tier, int64_t count, int write) {
@@ -1039,37 +1098,63 @@ static neo_status neo__tier_move_slots(neo__tier *tier, int64_t count, int write
     if (write) return NEO_OK;
     return on->copy(on, tier->slots, NEO_HOST, tier->device_slots, NEO_DEVICE, bytes);
 }
-/* Jobs of those sorted, as many at once as there are slots. */
+/* Jobs in their order, as many at once as there are slots. */
 static neo_status neo__tier_run_slots(neo__tier *tier, int64_t count) {
     for (int64_t i = 0, n; i < count; i += n) {
         tier->first_slot = i;
         n = NEO__MIN(count - i, tier->slot_count);
         for (int write = 0; write < 2; write++) {
             for (int64_t k = 0; k < n; k++) {
-                const neo__tier_job *job =
-                    &tier->running[neo__tier_place(tier->sorted[0][i + k])];
+                const neo__tier_job *job = neo__tier_sorted_job(tier, i + k);
                 const int moves = (write ? job->row : job->old) >= 0;
                 const neo__job_line item = {job->table, moves ? job->line : -1, job->row};
                 tier->items[k] = item;
             }
-            if (write) NEO__TRY(neo__tier_run_all(tier, i, i + n));
+            if (write) neo__tier_let_run(tier, i + n);
+            if (write) NEO__TRY(neo__tier_wait_jobs(tier));
             NEO__TRY(neo__tier_failed(tier, neo__tier_move_slots(tier, n, write)));
         }
     }
     return NEO_OK;
 }
-static neo_status neo__tier_run_some(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
+/* Before the jobs of a call. */
+static neo_status neo__tier_begin_jobs(neo__tier *tier) {
     NEO__TRY(neo__tier_flush(tier));
-    const int64_t behind = neo__tier_see_jobs(tier, jobs, count);
-    neo__tier_sort(tier, behind);
-    if (behind) memcpy(tier->behind_order, tier->sorted[0], (size_t)behind * sizeof(uint64_t));
-    for (int64_t i = 0; i < count; i++)
-        tier->sorted[0][i] =
-            neo__tier_key(tier, jobs[i].table, NEO__MAX(jobs[i].row, jobs[i].old), i);
-    neo__tier_sort(tier, count);
-    tier->running = jobs;
-    NEO__TRY(neo__tier_on_device(tier) ? neo__tier_run_slots(tier, count)
-                                       : neo__tier_run_all(tier, 0, count));
+    neo__mutex_lock(&tier->lock);
+    tier->next = tier->count = tier->finished = tier->lined = 0;
+    tier->behind_made = tier->behind_free = 0;
+    tier->failed = INT64_MAX;
+    neo__mutex_unlock(&tier->lock);
+    return NEO_OK;
+}
+/* More jobs of a call, of a table: they run in the order of the file, while lines are given to rows
+   of the tables behind it. Threads that do this may have some of several tables at the same time.
+   Of a table all at once: rows in order cost up to a third less than in parts of 512, as they lie
+   close (bench/results/tiers.md). */
+static void neo__tier_hand_over(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
+    const int64_t most = INT64_C(1) << NEO__TIER_PLACES;
+    if (count == 0) return;
+    neo__mutex_lock(&tier->handing);
+    for (int64_t n; count > 0; jobs += n, count -= n, tier->lined += n) {
+        uint64_t *order = tier->order[0] + tier->lined;
+        n = NEO__MIN(count, most);
+        neo__tier_see_jobs(tier, jobs, n);
+        for (int64_t i = 0; i < n; i++)
+            order[i] = neo__tier_key(tier, jobs[i].table,
+                                     jobs[i].row >= 0 ? jobs[i].row : jobs[i].old, i);
+        neo__tier_sort(tier, order, tier->order[1], n);
+        for (int64_t i = 0; i < n; i++)
+            order[i] = (uint64_t)(jobs - tier->jobs + neo__tier_place(order[i]));
+    }
+    if (!neo__tier_on_device(tier)) neo__tier_let_run(tier, tier->lined);
+    neo__mutex_unlock(&tier->handing);
+}
+/* Wait for all jobs of a call. */
+static neo_status neo__tier_end_jobs(neo__tier *tier) {
+    const int64_t behind = tier->behind_made;
+    NEO__TRY(neo__tier_on_device(tier) ? neo__tier_run_slots(tier, tier->lined)
+                                       : neo__tier_wait_jobs(tier));
+    neo__tier_sort(tier, tier->behind_order, tier->order[1], behind);
     neo__mutex_lock(&tier->lock);
     tier->behind_next = 0;
     tier->behind_count = behind;
@@ -1079,10 +1164,9 @@ static neo_status neo__tier_run_some(neo__tier *tier, neo__tier_job *jobs, int64
 }
 /* Run the first `count` jobs. */
 static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
-    const int64_t most = INT64_C(1) << NEO__TIER_PLACES;
-    for (int64_t i = 0; i < count; i += most)
-        NEO__TRY(neo__tier_run_some(tier, tier->jobs + i, NEO__MIN(count - i, most)));
-    return NEO_OK;
+    NEO__TRY(neo__tier_begin_jobs(tier));
+    neo__tier_hand_over(tier, tier->jobs, count);
+    return neo__tier_end_jobs(tier);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1251,9 +1335,26 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
     }
     return neo__tier_run_jobs(tier, jobs);
 }
+/* neo__lines_victim of LRU, where calls have numbers from 1 on: by no branch, as none could be
+   foreseen. Of equal calls the first line is least, and those of this call are most. */
+static int64_t neo__tier_oldest(const neo__tier_table *to, uint64_t hash) {
+    const int64_t first = neo__lines_set(hash, to->sets) * NEO__LINE_WAYS;
+    const uint64_t *use = to->map.use + first;
+    uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
+    for (uint64_t i = 0; i < NEO__LINE_WAYS; i += 2) {
+        const uint64_t one = (use[i] >> 32 << 32) + i, other = (use[i + 1] >> 32 << 32) + i + 1;
+        least[0] = NEO__MIN(least[0], one);
+        least[1] = NEO__MIN(least[1], other);
+    }
+    least[0] = NEO__MIN(least[0], least[1]);
+    if (neo__lines_last(least[0]) == to->now) return -1;
+    return first + (int64_t)(least[0] % NEO__LINE_WAYS);
+}
 static int64_t neo__tier_victim(const neo__tier *tier, neo__tier_table *to, uint64_t hash) {
+    const int is_lru = to->map.evict == NEO_EVICT_LRU;
     for (;;) {
-        const int64_t line = neo__lines_victim(&to->map, hash, to->now);
+        const int64_t line =
+            is_lru ? neo__tier_oldest(to, hash) : neo__lines_victim(&to->map, hash, to->now);
         if (line < 0 || to->map.use[line] == 0) return line;
         if (neo__tier_is_needed(tier, to, line)) { /* as if this call did */
             neo__lines_touch(&to->map, to->map.use + line, to->now, 0);
@@ -1302,11 +1403,12 @@ NEO__INLINE void neo__tier_fetch_set(const neo__lines *map, int64_t row) {
 static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int64_t count,
                                 int to_step) {
     enum { AHEAD = 12 };
+    neo__tier_table *to = &tier->tables[table];
     for (int64_t i = 0; i < count; i++) {
         const int64_t next = at[NEO__MIN(i + AHEAD, count - 1)];
-        if (next < -1) neo__tier_fetch_set(&tier->tables[table].map, -2 - next);
+        if (next < -1) neo__tier_fetch_set(&to->map, -2 - next);
         if (at[i] >= -1) continue;
-        const int64_t row = -2 - at[i], line = neo__tier_find(&tier->tables[table], row);
+        const int64_t row = -2 - at[i], line = neo__tier_find(to, row); /* an id before */
         at[i] = line >= 0 ? line : neo__tier_give(tier, table, row, to_step);
     }
 }
@@ -1374,7 +1476,7 @@ static void neo__tier_work_layout(int64_t capacity, int64_t bags, neo__carve *ca
     NEO__CARVE(carve, tier->base.line, capacity);
     NEO__CARVE(carve, tier->row, capacity);
     NEO__CARVE(carve, tier->jobs, capacity);
-    for (int i = 0; i < 2; i++) NEO__CARVE(carve, tier->sorted[i], capacity);
+    for (int i = 0; i < 2; i++) NEO__CARVE(carve, tier->order[i], capacity);
 }
 static int64_t neo__tier_lines_of(const neo__tier_table *to) {
     return to->sets * NEO__LINE_WAYS + to->over + 1;
@@ -1495,7 +1597,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
         const int64_t bytes = NEO__MIN(tier->desc.memory_bytes / 16, INT64_C(1) << 22);
         s.slots = NEO__MIN(NEO__MAX(bytes / s.slot_bytes, 32), s.capacity);
     }
-    s.room_bytes = NEO__MAX(s.record_bytes, (int64_t)NEO__TIER_RUN);
+    s.room_bytes = NEO__MAX(s.record_bytes, (int64_t)NEO__TIER_ROOM);
     if (tier->desc.prefetch) neo__tier_rows_ahead(tier, desc, &s);
     return s;
 }
@@ -1988,6 +2090,7 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
         if (!to->sets || !b->job.tensor.out) continue;
         to->lookups += p->ids - (bag->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
     }
+    if (call->bring) neo__tier_hand_over(call->t, call->t->jobs + to->first_job, to->jobs);
     if (b->job.tensor.out && !call->bring) to->hits -= missing;
     __atomic_fetch_add(&call->missing, missing, __ATOMIC_RELAXED);
 }
@@ -2001,7 +2104,7 @@ static int32_t neo__tier_kept(const neo__tier *tier, int64_t i, int64_t *row) {
     *row = on_device ? tier->host_ids[i] - b->tables[table].job.first_key : b->kept.slots[i].row;
     return table;
 }
-/* Rows of kept slots, one after another. */
+/* Rows of kept slots, one after another; with jobs at the end, as tables take turns. */
 static void neo__tier_kept_walk(neo__tier_call *call) {
     const neo_bags *b = call->t->base.bags;
     for (int64_t i = 0; i < b->kept.count; i++) {
@@ -2014,6 +2117,9 @@ static void neo__tier_kept_walk(neo__tier_call *call) {
         else
             call->missing += neo__tier_find_rows(call->t, table, at, 1, at, &row, call->to_step);
     }
+    for (int64_t i = 0; i < call->t->table_count && call->bring; i++)
+        neo__tier_hand_over(call->t, call->t->jobs + call->t->tables[i].first_job,
+                            call->t->tables[i].jobs);
 }
 /* Room for the ids of each table, and for their jobs. */
 static neo_status neo__tier_begin(neo__tier *tier, int of_kept, const char *fn) {
@@ -2036,17 +2142,6 @@ static neo_status neo__tier_begin(neo__tier *tier, int of_kept, const char *fn) 
     }
     return NEO_OK;
 }
-/* Run the jobs of all tables. */
-static neo_status neo__tier_move_rows(neo__tier *tier) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < tier->table_count; i++) {
-        neo__tier_table *to = &tier->tables[i];
-        memmove(tier->jobs + count, tier->jobs + to->first_job,
-                (size_t)to->jobs * sizeof *tier->jobs);
-        count += to->jobs;
-    }
-    return neo__tier_run_jobs(tier, count);
-}
 static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, int to_step) {
     neo__tier_call call = {tier, to_step, 0, 0};
     const neo_bags *b = tier->base.bags;
@@ -2062,10 +2157,11 @@ static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, 
         for (int64_t i = 0; i < tier->table_count && status == NEO_OK; i++)
             status = neo__tier_release(tier, i);
         call.bring = 1;
+        if (status == NEO_OK) status = neo__tier_begin_jobs(tier);
         if (status == NEO_OK && of_kept) neo__tier_kept_walk(&call);
         else if (status == NEO_OK)
             neo__run_tasks(tier->ctx, tier->table_count, neo__tier_table_task, &call, ns);
-        if (status == NEO_OK) status = neo__tier_move_rows(tier);
+        if (status == NEO_OK) status = neo__tier_end_jobs(tier);
         if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, tier->failure);
     }
     return NEO_OK;
@@ -2405,9 +2501,7 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
         neo__tier_announce(t, batch, f);
     uint64_t *order = t->ahead_order + before;
     const int64_t count = NEO__MIN(t->ahead_end - before, t->capacity);
-    if (count) memcpy(t->sorted[0], order, (size_t)count * sizeof *order);
-    neo__tier_sort(t, count);
-    if (count) memcpy(order, t->sorted[0], (size_t)count * sizeof *order);
+    neo__tier_sort(t, order, t->order[1], count);
     neo__tier_resume(t);
     return NEO_OK;
 }
@@ -2474,6 +2568,7 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     neo__mutex_init(&t->lock);
     neo__mutex_init(&t->writing);
     neo__mutex_init(&t->walk);
+    neo__mutex_init(&t->handing);
     neo__cond_init(&t->wake);
     neo__cond_init(&t->done);
     neo__live_begin(ctx, &t->live, "tier", t->path);
@@ -2486,6 +2581,7 @@ NEO_API void neo_tier_destroy(neo_tier *tier) {
     neo__live_end(t->ctx, &t->live);
     neo__cond_destroy(&t->done);
     neo__cond_destroy(&t->wake);
+    neo__mutex_destroy(&t->handing);
     neo__mutex_destroy(&t->walk);
     neo__mutex_destroy(&t->writing);
     neo__mutex_destroy(&t->lock);

@@ -5,8 +5,8 @@
    for every optimizer, dtype, pooling and policy. Hits, evictions and rows written must be those of
    a naive simulator. Memory must be what was predicted, and a step allocates nothing. Reads by
    io_uring have the bits of those one by one, where it is refused, fails or does less, too. A file
-   that is cut, altered or too large for its limit is a status that names table, row, file and
-   offset. */
+   that is cut, altered or too large for its limit, or whose device fails, is a status that names
+   table, row, file and offset. */
 #include "neo_state.h"
 #include "neo_store.h"
 #include "uses.h"
@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #endif
 
@@ -1304,6 +1305,118 @@ static void bad_files(void) {
     no_rings = 0;
 #endif
 }
+/* A device that fails (EIO), as memory does where there is none, which takes the file's place:
+   reads by rings and one by one, of a call and ahead of it, and writes. Nothing is looked up or
+   stepped any more; the checkpoint from before has all bits. */
+#if defined(__linux__)
+static int tier_file(void) {
+    struct stat wanted, found;
+    int fd = stat(at("rows.tier"), &wanted) ? 1024 : 0;
+    while (fd < 1024 && (fstat(fd, &found) || found.st_ino != wanted.st_ino ||
+                         found.st_dev != wanted.st_dev))
+        fd++;
+    CHECK(fd < 1024);
+    return fd;
+}
+static void few_rows(Batch *b, const Model *m, int64_t bags) {
+    batch_make(b, m, (BatchKind){bags, 0, 0, 0, 0, 0});
+    b->ids = realloc(b->ids, sizeof(int64_t) * (size_t)bags);
+    b->j.ids = b->ids;
+    for (int64_t k = 0; k < bags; k++) {
+        b->offsets[k + 1] = k + 1;
+        batch_set_id(b, k, (int64_t)test_random() % m->table[0].rows);
+    }
+}
+/* The message has this byte of the file for a row. */
+static void check_place(const char *what, int64_t record) {
+    const char *row = strstr(neo_last_error(), "(table 't0', row ");
+    const char *byte = row ? strstr(row, ", byte ") : NULL;
+    if (!row || !byte || !strstr(neo_last_error(), what) ||
+        !strstr(neo_last_error(), strerror(EIO)) || !strstr(neo_last_error(), at("rows.tier")))
+        FAIL("no %s, or no place: %s", what, neo_last_error());
+    else CHECK_INT(strtoll(byte + 7, NULL, 10), 4096 + strtoll(row + 17, NULL, 10) * record);
+}
+enum { FAILS_READ, FAILS_AHEAD, FAILS_WRITE, FAILS_COUNT };
+static void fail_device(Pair *p, const Model *m, int fails) {
+    Batch b;
+    Out out;
+    const int fd = tier_file(), memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+    few_rows(&b, m, 64);
+    out_make(&out, m, &b.j, 0);
+    for (int i = 0; i < 30; i++) { /* lines differ from the file no more */
+        CHECK_OK(neo_bags_forward(p->tiered, &b.j, out.t));
+        for (int64_t k = 0; k < 64 && i < 29; k++)
+            batch_set_id(&b, k, (int64_t)test_random() % m->table[0].rows);
+    }
+    if (fails == FAILS_WRITE) CHECK_OK(neo_bags_backward(p->tiered, &b.j, out.t, 0.1f));
+    CHECK(memory >= 0 && dup2(memory, fd) == fd);
+    for (int64_t k = 0; k < 64; k++) batch_set_id(&b, k, m->table[0].rows / 2 + k);
+    if (fails == FAILS_AHEAD) CHECK_OK(neo_bags_prefetch(p->tiered, &b.j));
+    if (fails == FAILS_AHEAD) wait_for_reads(p->tier);
+    CHECK(neo_bags_forward(p->tiered, &b.j, out.t) == NEO_ERR_IO);
+    const char *what = fails == FAILS_WRITE ? "cannot write" : "cannot read";
+    CHECK(strncmp(neo_last_error(), "neo_bags_forward: ", 18) == 0);
+    check_place(what, 68);
+    CHECK(neo_bags_backward(p->tiered, &b.j, out.t, 0.1f) == NEO_ERR_IO);
+    check_place(what, 68);
+    CHECK_INT(neo_state_digest(p->state[1]), 0);
+    close(memory);
+    free(out.data);
+    batch_free(&b);
+}
+#endif
+static void device_fails(void) {
+#if defined(__linux__)
+    const int64_t rows[1] = {6000}, dims[1] = {16};
+    char dir[3100];
+    snprintf(dir, sizeof dir, "%s", at("before"));
+    for (int n = 0; n < 2 * FAILS_COUNT; n++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        neo_save_desc save;
+        neo_load_desc load;
+        Model m;
+        Pair p;
+        Batch b;
+        no_rings = n % 2;
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = 64;
+        memset(&save, 0, sizeof save);
+        memset(&load, 0, sizeof load);
+        save.dir = load.dir = dir;
+        save.step = load.step = n + 1;
+        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, n / 2 == FAILS_AHEAD, 0)) {
+            for (int step = 0; step < 200; step++) { /* most rows */
+                few_rows(&b, &m, 64);
+                pair_step(&p, &m, &b, 0, 0.1f);
+                batch_free(&b);
+            }
+            for (int64_t k = 0; k < rows[0]; k++) { /* and all have a record */
+                float row[16];
+                CHECK_OK(neo_bags_get_rows(p.tiered, 0, k, 1, row));
+                CHECK_OK(neo_bags_set_rows(p.tiered, 0, k, 1, row));
+            }
+            CHECK_OK(neo_save(ctx, &save, p.state[1]));
+            fail_device(&p, &m, n / 2);
+        }
+        const uint64_t want = neo_state_digest(p.state[0]);
+        neo_state_destroy(p.state[1]);
+        neo_bags_destroy(p.tiered);
+        neo_tier_destroy(p.tier);
+        p.state[1] = NULL, p.tiered = NULL, p.tier = NULL;
+        Pair q;
+        if (pair_make(&q, ctx, &m, NEO_EVICT_LFU, 0, 20000)) {
+            CHECK_OK(neo_load(ctx, &load, q.state[1], NULL));
+            CHECK(neo_state_digest(q.state[1]) == want);
+        }
+        pair_free(&q);
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    no_rings = 0;
+#else
+    SKIP("memory as a file of Linux");
+#endif
+}
 /* A reserve that finds no memory, of its own or the tier's, leaves the capacity as it was. */
 #if !defined(_WIN32)
 static int allocs_left;
@@ -1464,6 +1577,7 @@ int main(int argc, char **argv) {
     RUN(hidden_stalls);
     RUN(by_rings);
     RUN(bad_files);
+    RUN(device_fails);
     RUN(reserve_fails);
     RUN(refused);
     return test_end("tiers");

@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 18367 0 1 15 ;;
     neo_kernels.h) echo 5208 0 0 2 ;;
     neo_run.h) echo 3281 0 0 0 ;;
-    neo_store.h) echo 2533 0 0 0 ;;
+    neo_store.h) echo 2629 0 0 0 ;;
     neo_state.h) echo 5302 0 0 0 ;;
     neo_data.h) echo 8058 0 0 0 ;;
     neo_serve.h) echo 3072 0 0 0 ;;
