@@ -3505,9 +3505,8 @@ static __global__ void neo__cuda_offsets_kernel(const neo__attention_call c, int
     neo__graph_finish<neo__cuda_offsets_stop>(answer, &last, c,
                                               (neo__attention_found *)(void *)bad);
 }
-/* Offsets of a call, of which c is what kernels get: they are looked at, and rows of no sequence
-   done. */
-static neo_status neo__cuda_offsets(neo__cuda *gpu, const neo__attention_call &c,
+/* Look at the offsets of a call, as kernels get it, and clear rows of no sequence. */
+static neo_status neo__cuda_offsets(neo__cuda *gpu, const neo__attention_call &call,
                                     const neo__later *later) {
     const int noted = gpu->recording && later->fn;
     neo__attention_found *found =
@@ -3520,13 +3519,13 @@ static neo_status neo__cuda_offsets(neo__cuda *gpu, const neo__attention_call &c
     } else if (later->fn) {
         NEO__TRY(neo__cuda_fill(gpu, found, 0, sizeof *found));
         NEO__TRY(neo__cuda_run(gpu, "attention", neo__cuda_offsets_kernel,
-                               NEO__MAX(c.sequences, (int64_t)1), 1, c, 0, bad, answer));
-        NEO__TRY(neo__graph_check<neo__cuda_offsets_stop>(gpu, answer, "attention", c, found));
+                               NEO__MAX(call.sequences, (int64_t)1), 1, call, 0, bad, answer));
+        NEO__TRY(neo__graph_check<neo__cuda_offsets_stop>(gpu, answer, "attention", call, found));
         NEO__TRY(neo__cuda_answer(gpu, found, sizeof *found));
         NEO__TRY(neo__later_now(later, gpu->answer));
     }
     NEO__TRY(neo__cuda_run(gpu, "attention", neo__cuda_offsets_kernel,
-                           NEO__MAX(c.sequences, c.rows) + 1, 4, c, 1, bad, answer));
+                           NEO__MAX(call.sequences, call.rows) + 1, 4, call, 1, bad, answer));
     if (noted) neo__graph_promise(gpu, sizeof *found, later);
     return NEO_OK;
 }
@@ -6349,10 +6348,11 @@ template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job j
     }
 }
 template <class K, int W, bool JOIN>
-NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table &t, uint32_t part) {
+NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table &table,
+                                 uint32_t part) {
     const uint32_t i = job.sorted.parts[2 + part], left = neo__bags_leaf_end(job)[i] - i;
     const uint32_t piece = job.sorted.piece;
-    for (int64_t col = threadIdx.x % 32 * W; col < t.store.dim; col += 32 * W) {
+    for (int64_t col = threadIdx.x % 32 * W; col < table.store.dim; col += 32 * W) {
         float *to = neo__bags_part_sum(job, part) + col;
         if constexpr (JOIN) {
             const auto sum = neo__cuda_tree<W, 24>((int)((left - 1) / piece + 1), [=](int p) {
@@ -6362,26 +6362,27 @@ NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table 
         } else {
             neo__cuda_parts<W> tree;
             neo__bags_sum<K, W> sum = {tree, {}, ((const K *)job.sorted.keys[1])[i]};
-            sum.template add_all<NEO__BAGS_LONG_AHEAD>(job, neo__bags_grads(job, t) + col, i,
+            sum.template add_all<NEO__BAGS_LONG_AHEAD>(job, neo__bags_grads(job, table) + col, i,
                                                        i + NEO__MIN(left, piece));
             neo__cuda_store<W>(to, sum.s);
         }
     }
 }
 /* Sum them; JOIN: pieces have been summed, and the first of each leaf gets the tree over them. */
-template <class K, bool JOIN> NEO__GPU void neo__bags_each_part(const neo__bags_job &j) {
-    if (j.stop && *j.stop) return;
-    const int64_t pieces = j.sorted.parts[0], most = j.sorted.max_parts;
-    const int64_t others = NEO__MIN((int64_t)j.sorted.parts[1], most - neo__bags_most_pieces(j));
+template <class K, bool JOIN> NEO__GPU void neo__bags_each_part(const neo__bags_job &job) {
+    if (job.stop && *job.stop) return;
+    const int64_t pieces = job.sorted.parts[0], most = job.sorted.max_parts;
+    const int64_t others =
+        NEO__MIN((int64_t)job.sorted.parts[1], most - neo__bags_most_pieces(job));
     NEO__CUDA_EACH(number, JOIN ? pieces : pieces + others, 32) {
         const int64_t part = number < pieces ? number : most - 1 - (number - pieces);
-        const uint32_t first = j.sorted.parts[2 + part];
-        if (JOIN && neo__bags_leaf_part(j)[first] != (uint32_t)part) continue;
-        const int64_t key = (int64_t)neo__bags_key<K>(j, first);
-        const neo__job_table &t = j.fixed.tables[neo__bags_table_of_key(j, key)];
-        if (neo__bags_lanes(t, j.tensor.aligned))
-            neo__bags_sum_part<K, 4, JOIN>(j, t, (uint32_t)part);
-        else neo__bags_sum_part<K, 1, JOIN>(j, t, (uint32_t)part);
+        const uint32_t first = job.sorted.parts[2 + part];
+        if (JOIN && neo__bags_leaf_part(job)[first] != (uint32_t)part) continue;
+        const int64_t key = (int64_t)neo__bags_key<K>(job, first);
+        const neo__job_table &t = job.fixed.tables[neo__bags_table_of_key(job, key)];
+        if (neo__bags_lanes(t, job.tensor.aligned))
+            neo__bags_sum_part<K, 4, JOIN>(job, t, (uint32_t)part);
+        else neo__bags_sum_part<K, 1, JOIN>(job, t, (uint32_t)part);
     }
 }
 template <class K>
