@@ -29,7 +29,9 @@ static neo_status make_batches(rank_of *r) {
     r->samples = n;
     r->offsets = malloc((size_t)(TABLES * n + 1) * sizeof *r->offsets);
     r->ids = malloc((size_t)(dlrm.batches * TABLES * n + 1) * sizeof *r->ids);
-    if (!r->offsets || !r->ids) return out_of_memory();
+    r->m.ids = malloc(TABLES * sizeof *r->m.ids);
+    if (!r->offsets || !r->ids || !r->m.ids) return out_of_memory();
+    for (int t = 0; t < TABLES; t++) r->m.ids[t] = 1;
     for (int64_t i = 0; i <= TABLES * n; i++) r->offsets[i] = i;
     for (int k = 0; k < dlrm.batches; k++) {
         int64_t *ids = r->ids + k * TABLES * n;
@@ -65,9 +67,8 @@ static neo_status set_up_rank(neo_comm *comm, void **rank) {
     TRY(agree(comm, status));
     TRY(create_units(&r->m, &dlrm.o));
     neo_bags_desc bags;
-    status = describe_tables(&r->m, &dlrm.o, tables, &bags);
-    if (status == NEO_OK) status = make_plan(&r->m, &dlrm.o, &bags, NULL, &plan);
-    status = agree(comm, status);
+    TRY(agree(comm, describe_tables(&r->m, &dlrm.o, tables, &bags)));
+    status = make_plan(&r->m, &dlrm.o, &bags, NULL, &plan);
     if (status == NEO_OK) status = agree(comm, neo_shard_create(comm, plan, &r->m.tables));
     if (status == NEO_OK && neo_comm_rank(comm) == 0)
         for (int t = 0; t < TABLES; t++) {
