@@ -68,7 +68,7 @@ static neo_status set_up_rank(neo_comm *comm, void **rank) {
     TRY(create_units(&r->m, &dlrm.o));
     neo_bags_desc bags;
     TRY(agree(comm, describe_tables(&r->m, &dlrm.o, tables, &bags)));
-    status = make_plan(&r->m, &dlrm.o, &bags, NULL, &plan);
+    status = agree(comm, make_plan(&r->m, &dlrm.o, &bags, NULL, &plan));
     if (status == NEO_OK) status = agree(comm, neo_shard_create(comm, plan, &r->m.tables));
     if (status == NEO_OK && neo_comm_rank(comm) == 0)
         for (int t = 0; t < TABLES; t++) {
