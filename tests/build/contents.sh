@@ -18,7 +18,7 @@ budget() {
     neo_state.h) echo 5302 0 0 0 ;;
     neo_data.h) echo 8058 0 0 0 ;;
     neo_serve.h) echo 3072 0 0 0 ;;
-    neo_comm.h) echo 4999 0 0 52 ;;
+    neo_comm.h) echo 5001 0 0 52 ;;
     neo_plan.h) echo 8064 0 0 1 ;;
     neo_fsdp.h) echo 7424 0 0 0 ;;
     neo_cuda.cuh) echo 8151 0 0 32 ;;
