@@ -17674,7 +17674,10 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
     neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
 }
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
-    const int64_t rows = call->rows, cols = call->heads * call->dim;
+    const int64_t cols = call->heads * call->dim;
+    int64_t rows = call->rows; /* those behind the last sequence are not read */
+    if (call->offsets && !seen->ctx->device)
+        rows = NEO__MIN(rows, NEO__MAX(call->offsets[call->sequences], (int64_t)0));
     const int64_t queries =
         call->offsets ? rows : call->sequences * call->queries; /* all, in a backward */
     const int back = call->backward;

@@ -465,6 +465,20 @@ static void errors(void) {
     case_free(&c);
     neo_ctx_destroy(ctx);
 }
+/* Of numbers that are not finite those are named that a sequence reads, not those behind them. */
+static void named(void) {
+    static const int64_t lengths[] = {3, 2};
+    neo_ctx *ctx;
+    REQUIRE_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 1, .check_finite = 1}, &ctx));
+    jagged_case c = case_make(NEO_ATTENTION_SILU, 0, 1, 2, 2, lengths, 0, 3);
+    case_is_jagged(&c);
+    CHECK_OK(forward(ctx, &c));
+    CHECK_OK(backward(ctx, &c));
+    row_of(c.qkv.t, 4)[4] = NAN;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_NUMERIC, "y[3][0] is nan, from v[4][0], which is nan");
+    case_free(&c);
+    neo_ctx_destroy(ctx);
+}
 /* Nothing here asks the allocator for memory. */
 static void memory(void) {
     static const int64_t lengths[] = {70, 0, 3};
@@ -489,6 +503,7 @@ int main(void) {
     RUN(not_finite);
     RUN(gradients);
     RUN(errors);
+    RUN(named);
     RUN(memory);
     return test_end("core/attention");
 }
