@@ -10221,10 +10221,12 @@ static neo_status neo__attention_answer(void *job, const void *answer) {
     NEO__CHECK(found.begin <= found.end, NEO_ERR_FORMAT,
                "%s: offsets decrease at sequence %" PRIu64 ", from %" PRId64 " to %" PRId64,
                offsets->fn, found.bad, found.begin, found.end);
+    const int outside = found.begin < 0 || found.end > offsets->rows;
     return neo_fail(NEO_ERR_RANGE,
-                    "%s: sequence %" PRIu64 " has rows %" PRId64 " .. %" PRId64
-                    ", not at most %" PRId64 " of %" PRId64,
-                    offsets->fn, found.bad, found.begin, found.end, offsets->length, offsets->rows);
+                    "%s: sequence %" PRIu64 " has rows %" PRId64 " .. %" PRId64 "%s%" PRId64,
+                    offsets->fn, found.bad, found.begin, found.end,
+                    outside ? " of " : ", more than a length of ",
+                    outside ? offsets->rows : offsets->length);
 }
 /* The kind of attention, and the offsets of a jagged batch. */
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
@@ -10235,7 +10237,8 @@ static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, c
                "%s: no kind has number %d", fn, (int)desc->kind);
     call->silu = desc->kind == NEO_ATTENTION_SILU;
     NEO__CHECK(divisor == 0.0f || (call->silu && divisor > 0.0f && divisor <= FLT_MAX), NEO_ERR_ARG,
-               "%s: a divisor of %g%s", fn, (double)divisor, call->silu ? "" : ", without SiLU");
+               "%s: a divisor of %g%s", fn, (double)divisor,
+               call->silu ? ", not finite and above 0" : ", without SiLU");
     const double n = divisor == 0.0f ? (double)desc->length : (double)divisor;
     call->share = (float)(1.0 / n), call->slope = (float)((double)call->scale / n);
     if (!neo__given(offsets)) return NEO_OK;
@@ -10244,7 +10247,6 @@ static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, c
                NEO_ERR_SHAPE, "%s: offsets is not a contiguous i64 tensor [B + 1]", fn);
     if (!offsets.data) return neo__no_data(fn, "offsets", offsets, NEO_ERR_SHAPE);
     NEO__TRY(neo__check_place(ctx, offsets, fn, "offsets"));
-    NEO__CHECK(!desc->queries, NEO_ERR_UNSUPPORTED, "%s: queries with offsets", fn);
     call->offsets = (const int64_t *)offsets.data, call->sequences = offsets.shape[0] - 1;
     return NEO_OK;
 }
@@ -10268,7 +10270,7 @@ static neo_status neo__attention_run(neo_ctx *ctx, const char *fn, neo__attentio
 /* The sizes, and the tensors that both directions read. */
 static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                        const neo_attention_desc *desc, neo_tensor q, neo_tensor k,
-                                       neo_tensor v, neo_tensor y) {
+                                       neo_tensor v, neo_tensor y, const char *name) {
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(desc, NEO_ERR_ARG, "%s: desc is NULL", fn);
@@ -10282,6 +10284,8 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
     NEO__CHECK(desc->queries >= 0 && desc->queries <= desc->length, NEO_ERR_ARG,
                "%s: queries are %" PRId64 ", of a length of %" PRId64, fn, desc->queries,
                desc->length);
+    NEO__CHECK(!desc->queries || !neo__given(desc->offsets), NEO_ERR_UNSUPPORTED,
+               "%s: queries with offsets", fn);
     const int64_t rows = (desc->queries ? k : q).shape[0], cols = q.shape[1];
     const int64_t queries = desc->queries ? desc->queries : desc->length, dim = cols / desc->heads;
     const int64_t q_rows = desc->queries ? rows / desc->length * queries : rows;
@@ -10299,8 +10303,8 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
     call->causal = desc->causal != 0, call->narrow = desc->dtype == NEO_BF16;
     call->narrow_y = y.dtype == NEO_BF16;
     NEO__CHECK(!call->narrow_y || (call->narrow && neo_attention_dtype(ctx, dim) == NEO_BF16),
-               NEO_ERR_UNSUPPORTED, "%s: y is bf16, which it may not be for heads of %" PRId64
-               " with dtype %s here (neo_attention_dtype)", fn, dim, neo_dtype_name(desc->dtype));
+               NEO_ERR_UNSUPPORTED, "%s: %s is bf16, which it may not be for heads of %" PRId64
+               " with %s here (neo_attention_dtype)", fn, name, dim, neo_dtype_name(desc->dtype));
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
     call->rows = rows, call->sequences = rows / desc->length;
     call->queries = queries;
@@ -10316,7 +10320,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse) {
     static const char *const fn = "neo_attention_forward";
     neo__attention_call call;
-    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
+    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y, "y"));
     const int64_t rows = q.shape[0], cols = q.shape[1];
     NEO__CHECK(call.queries == call.length || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
                "%s: queries are for the CPU", fn);
@@ -10336,11 +10340,13 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
                                           neo_tensor dk, neo_tensor dv) {
     static const char *const fn = "neo_attention_backward";
     neo__attention_call call;
-    if (desc && desc->kind == NEO_ATTENTION_SILU) y = dy, lse = neo_tensor_none();
-    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
+    NEO__CHECK(!desc || desc->queries == 0 || desc->queries == desc->length, NEO_ERR_UNSUPPORTED,
+               "%s: queries are of a forward alone", fn);
+    const int silu = desc && desc->kind == NEO_ATTENTION_SILU; /* which reads neither */
+    if (silu) y = dy, lse = neo_tensor_none();
+    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y, silu ? "dy" : "y"));
     const int64_t rows = q.shape[0], cols = q.shape[1];
     const neo_dtype own = neo__operand_dtype(y);
-    NEO__CHECK(call.queries == call.length, NEO_ERR_UNSUPPORTED, "%s: of all queries alone", fn);
     if (!call.silu) {
         NEO__TRY(neo__check_matrix_of(ctx, own, y, rows, cols, 0, fn, "y"));
         NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
@@ -17668,7 +17674,10 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
     neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
 }
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
-    const int64_t rows = call->rows, cols = call->heads * call->dim;
+    const int64_t cols = call->heads * call->dim;
+    int64_t rows = call->rows; /* those behind the last sequence are not read */
+    if (call->offsets && !seen->ctx->device)
+        rows = NEO__MIN(rows, NEO__MAX(call->offsets[call->sequences], (int64_t)0));
     const int64_t queries =
         call->offsets ? rows : call->sequences * call->queries; /* all, in a backward */
     const int back = call->backward;

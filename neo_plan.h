@@ -272,7 +272,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_from(neo_ctx *ctx, const ne
             calls of neo_comm_agree; each rank predicts for itself.
    Errors   on all ranks one status and message, as neo_comm_agree has them: of a status that is
             none of NEO_OK; those of neo_plan_create_from, where descriptions differ. *plan is NULL
-            then, on all ranks: rank 0's is destroyed. */
+            then, on all ranks: rank 0's is destroyed, if its status was NEO_OK. */
 NEO_API NEO__CHECK_UNUSED neo_status
 neo_plan_broadcast(neo_comm *comm, const neo_plan_desc *desc, neo_status status, neo_plan **plan);
 /* neo_plan_destroy: NULL is allowed. */

@@ -423,16 +423,14 @@ static void errors(void) {
     CHECK_ERR(forward(ctx, &c), NEO_ERR_FORMAT, "offsets decrease at sequence 1, from 4 to 3");
     CHECK_ERR(backward(ctx, &c), NEO_ERR_FORMAT, "neo_attention_backward: offsets decrease");
     c.offsets[2] = 6, c.offsets[3] = 11, c.desc.length = 5;
-    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 2 has rows 6 .. 11, not at most 5 of 10");
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 2 has rows 6 .. 11 of 10");
     c.offsets[3] = 9, c.offsets[0] = -1;
-    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 0 has rows -1 .. 4");
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 0 has rows -1 .. 4 of 10");
     c.offsets[0] = 0, c.desc.length = 3;
-    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "sequence 0 has rows 0 .. 4, not at most 3 of 10");
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_RANGE, "0 has rows 0 .. 4, more than a length of 3");
     c.desc.length = 4, c.desc.queries = 1;
-    CHECK_ERR(neo_attention_forward(ctx, &c.desc, neo_tensor_rows(third(&c, c.qkv.t, 0), 0, 2),
-                                    third(&c, c.qkv.t, 1), third(&c, c.qkv.t, 2),
-                                    neo_tensor_rows(c.y.t, 0, 2), none),
-              NEO_ERR_UNSUPPORTED, "queries with offsets");
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_UNSUPPORTED, "queries with offsets");
+    CHECK_ERR(backward(ctx, &c), NEO_ERR_UNSUPPORTED, "queries are of a forward alone");
     c.desc.queries = 0;
     c.desc.offsets = neo_tensor_1d(c.offsets, NEO_F32, 4);
     CHECK_ERR(forward(ctx, &c), NEO_ERR_SHAPE, "offsets is not a contiguous i64 tensor [B + 1]");
@@ -452,14 +450,32 @@ static void errors(void) {
     static const float bad[] = {-1.0f, INFINITY, NAN};
     for (int i = 0; i < 3; i++) {
         c.desc.divisor = bad[i];
-        CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "a divisor of ");
+        CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "not finite and above 0");
     }
     c.desc.divisor = 0;
+    had.dy.t.dtype = NEO_BF16;
+    CHECK_ERR(neo_attention_backward(ctx, &c.desc, third(&c, c.qkv.t, 0), third(&c, c.qkv.t, 1),
+                                     third(&c, c.qkv.t, 2), none, none, had.dy.t, none, none, none),
+              NEO_ERR_UNSUPPORTED, "dy is bf16");
     CHECK_ERR(neo_attention_forward(ctx, &c.desc, third(&c, c.qkv.t, 0), third(&c, c.qkv.t, 1),
                                     third(&c, c.qkv.t, 2), c.y.t, c.lse.t),
               NEO_ERR_ARG, "SiLU has no lse");
     CHECK(same_outputs(&c, &had));
     outputs_free(&had);
+    case_free(&c);
+    neo_ctx_destroy(ctx);
+}
+/* Of numbers that are not finite those are named that a sequence reads, not those behind them. */
+static void named(void) {
+    static const int64_t lengths[] = {3, 2};
+    neo_ctx *ctx;
+    REQUIRE_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 1, .check_finite = 1}, &ctx));
+    jagged_case c = case_make(NEO_ATTENTION_SILU, 0, 1, 2, 2, lengths, 0, 3);
+    case_is_jagged(&c);
+    CHECK_OK(forward(ctx, &c));
+    CHECK_OK(backward(ctx, &c));
+    row_of(c.qkv.t, 4)[4] = NAN;
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_NUMERIC, "y[3][0] is nan, from v[4][0], which is nan");
     case_free(&c);
     neo_ctx_destroy(ctx);
 }
@@ -487,6 +503,7 @@ int main(void) {
     RUN(not_finite);
     RUN(gradients);
     RUN(errors);
+    RUN(named);
     RUN(memory);
     return test_end("core/attention");
 }

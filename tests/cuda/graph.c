@@ -376,7 +376,7 @@ static void test_attention_offsets(void) {
         {0, 70, 70, 100}, {5, 6, 40, 90}, {0, 10, 81, 90}, {0, 0, 0, 0}, {30, 31, 32, 33},
         {0, 30, 60, 90}};
     static const char *const text =
-        "neo_attention_forward: sequence 1 has rows 10 .. 81, not at most 70 of 100";
+        "neo_attention_forward: sequence 1 has rows 10 .. 81, more than a length of 70";
     static float x[SIZE], got[2][SIZE], sums[2][N * 2];
     const int64_t shape[2] = {PARTS * N, COLS}, lse_shape[2] = {N, 2}, count = B + 1;
     Trainer t[2];
