@@ -1037,8 +1037,8 @@ typedef struct neo_attention_desc {
             it, for heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
-            length], another dtype or kind, a divisor not in [0, inf) or without SiLU, lse of a
-            forward with it. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
+            length], another dtype or kind, a divisor below 0, denormal, not finite or without SiLU,
+            lse of a forward with it. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
             that are not whole heads. NEO_ERR_FORMAT: offsets decrease. NEO_ERR_RANGE: they begin
             below 0, go beyond N rows, or a sequence is longer than length. The message names the
             sequence; nothing is written. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries
@@ -10230,15 +10230,15 @@ static neo_status neo__attention_answer(void *job, const void *answer) {
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
     const neo_tensor offsets = desc->offsets;
-    const float divisor = desc->divisor;
+    const float by = desc->divisor;
     NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX || desc->kind == NEO_ATTENTION_SILU, NEO_ERR_ARG,
                "%s: no kind has number %d", fn, (int)desc->kind);
     call->silu = desc->kind == NEO_ATTENTION_SILU;
-    NEO__CHECK(divisor == 0.0f || (call->silu && divisor > 0.0f && divisor <= FLT_MAX), NEO_ERR_ARG,
-               "%s: a divisor of %g%s", fn, (double)divisor, call->silu ? "" : ", without SiLU");
-    const double n = divisor == 0.0f ? (double)desc->length : (double)divisor;
+    NEO__CHECK(by == 0.0f || (call->silu && by >= FLT_MIN && by <= FLT_MAX), NEO_ERR_ARG,
+               "%s: a divisor of %g%s", fn, (double)by, call->silu ? "" : ", without SiLU");
+    const double n = by == 0.0f ? (double)desc->length : (double)by;
     call->share = (float)(1.0 / n), call->slope = (float)((double)call->scale / n);
-    if (!neo__given(offsets)) return NEO_OK;
+    if (!neo__given(offsets) && offsets.ndim == 0) return NEO_OK;
     NEO__CHECK(offsets.ndim == 1 && offsets.dtype == NEO_I64 && offsets.shape[0] >= 1 &&
                    neo_tensor_is_contiguous(offsets),
                NEO_ERR_SHAPE, "%s: offsets is not a contiguous i64 tensor [B + 1]", fn);
@@ -10252,7 +10252,7 @@ static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, c
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
     (void)call, (void)ctx;
-    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && !neo__given(desc->offsets),
+    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && desc->offsets.ndim == 0,
                NEO_ERR_UNSUPPORTED, "%s: NEO_INFERENCE leaves out SiLU and offsets", fn);
     return NEO_OK;
 }

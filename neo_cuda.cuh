@@ -238,10 +238,8 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__NO_UNROLL _Pragma("unroll 1")
-#define NEO__NO_UNROLL _Pragma("unroll 1")
 #else
 #define NEO__UNROLL
-#define NEO__NO_UNROLL
 #define NEO__NO_UNROLL
 #endif
 
