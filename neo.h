@@ -13852,6 +13852,8 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
                desc->max_batch, desc->max_ids);
     NEO__CHECK((unsigned)desc->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
                "%s: bounds policy %d does not exist", fn, (int)desc->bounds);
+    NEO__CHECK(desc->tier_taken >= 0 && desc->tier_taken < INT64_MAX / 2, NEO_ERR_ARG,
+               "%s: tier_taken is %" PRId64 ", not in 0 .. 2^62", fn, desc->tier_taken);
     return neo__bags_check_kept_rows(desc->max_kept_rows, fn);
 }
 
