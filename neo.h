@@ -1042,7 +1042,7 @@ typedef struct neo_attention_desc {
             that are not whole heads. NEO_ERR_FORMAT: offsets decrease. NEO_ERR_RANGE: they begin
             below 0, go beyond N rows, or a sequence is longer than length. The message names the
             sequence; nothing is written. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries
-            in a backward, with offsets, or on a GPU; y of bf16 where it may not be.
+            in a backward, with offsets, or, as 2^31 tiles, on a GPU; y of bf16 where it may not be.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
 NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim);
@@ -1178,9 +1178,9 @@ typedef struct neo_loss_desc {
             neo_exact, so no order shows. Sums along a row: blocks of 256 columns, each over 16
             lanes and their tree.
    Memory   uses the context's scratch; allocates nothing.
-   Errors   NEO_ERR_SHAPE. NEO_ERR_RANGE: a class outside [0, C); a bce label outside [0, 1]; a
-            probability outside [0, 1]; the message names the sample. NEO_ERR_ARG: batch is less
-            than the rows given. On an error nothing is written. */
+   Errors   NEO_ERR_SHAPE. NEO_ERR_RANGE: a class outside [0, C); a bce label or a probability
+            outside [0, 1]; the message names the sample. NEO_ERR_ARG: batch below the rows given.
+            NEO_ERR_UNSUPPORTED: over 2^18 bf16 logits a row on an exact GPU. All write nothing. */
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                        neo_tensor label, neo_tensor dlogit, double *loss);
 NEO_API neo_status neo_bce(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor prob,
