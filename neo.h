@@ -1037,12 +1037,12 @@ typedef struct neo_attention_desc {
             it, for heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
-            length], another dtype or kind, a divisor not in [0, inf) or without SiLU, lse of a
-            forward with it. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
+            length], another dtype or kind, a divisor below 0, denormal, not finite or without SiLU,
+            lse of a forward with it. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
             that are not whole heads. NEO_ERR_FORMAT: offsets decrease. NEO_ERR_RANGE: they begin
             below 0, go beyond N rows, or a sequence is longer than length. The message names the
             sequence; nothing is written. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries
-            in a backward, with offsets, or on a GPU; y of bf16 where it may not be.
+            in a backward, with offsets, or, as 2^31 tiles, on a GPU; y of bf16 where it may not be.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
 NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim);
@@ -1178,9 +1178,9 @@ typedef struct neo_loss_desc {
             neo_exact, so no order shows. Sums along a row: blocks of 256 columns, each over 16
             lanes and their tree.
    Memory   uses the context's scratch; allocates nothing.
-   Errors   NEO_ERR_SHAPE. NEO_ERR_RANGE: a class outside [0, C); a bce label outside [0, 1]; a
-            probability outside [0, 1]; the message names the sample. NEO_ERR_ARG: batch is less
-            than the rows given. On an error nothing is written. */
+   Errors   NEO_ERR_SHAPE. NEO_ERR_RANGE: a class outside [0, C); a bce label or a probability
+            outside [0, 1]; the message names the sample. NEO_ERR_ARG: batch below the rows given.
+            NEO_ERR_UNSUPPORTED: over 2^18 bf16 logits a row on an exact GPU. All write nothing. */
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                        neo_tensor label, neo_tensor dlogit, double *loss);
 NEO_API neo_status neo_bce(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor prob,
@@ -10232,16 +10232,16 @@ static neo_status neo__attention_answer(void *job, const void *answer) {
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
     const neo_tensor offsets = desc->offsets;
-    const float divisor = desc->divisor;
+    const float by = desc->divisor;
     NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX || desc->kind == NEO_ATTENTION_SILU, NEO_ERR_ARG,
                "%s: no kind has number %d", fn, (int)desc->kind);
     call->silu = desc->kind == NEO_ATTENTION_SILU;
-    NEO__CHECK(divisor == 0.0f || (call->silu && divisor > 0.0f && divisor <= FLT_MAX), NEO_ERR_ARG,
-               "%s: a divisor of %g%s", fn, (double)divisor,
-               call->silu ? ", not finite and above 0" : ", without SiLU");
-    const double n = divisor == 0.0f ? (double)desc->length : (double)divisor;
+    NEO__CHECK(by == 0.0f || (call->silu && by >= FLT_MIN && by <= FLT_MAX), NEO_ERR_ARG,
+               "%s: a divisor of %g%s", fn, (double)by,
+               call->silu ? ", not a normal number above 0" : ", without SiLU");
+    const double n = by == 0.0f ? (double)desc->length : (double)by;
     call->share = (float)(1.0 / n), call->slope = (float)((double)call->scale / n);
-    if (!neo__given(offsets)) return NEO_OK;
+    if (!neo__given(offsets) && offsets.ndim == 0) return NEO_OK;
     NEO__CHECK(offsets.ndim == 1 && offsets.dtype == NEO_I64 && offsets.shape[0] >= 1 &&
                    neo_tensor_is_contiguous(offsets),
                NEO_ERR_SHAPE, "%s: offsets is not a contiguous i64 tensor [B + 1]", fn);
@@ -10254,7 +10254,7 @@ static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, c
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
     (void)call, (void)ctx;
-    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && !neo__given(desc->offsets),
+    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && desc->offsets.ndim == 0,
                NEO_ERR_UNSUPPORTED, "%s: NEO_INFERENCE leaves out SiLU and offsets", fn);
     return NEO_OK;
 }
@@ -13858,6 +13858,8 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
                desc->max_batch, desc->max_ids);
     NEO__CHECK((unsigned)desc->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
                "%s: bounds policy %d does not exist", fn, (int)desc->bounds);
+    NEO__CHECK(desc->tier_taken >= 0 && desc->tier_taken < INT64_MAX / 2, NEO_ERR_ARG,
+               "%s: tier_taken is %" PRId64 ", not in 0 .. 2^62", fn, desc->tier_taken);
     return neo__bags_check_kept_rows(desc->max_kept_rows, fn);
 }
 

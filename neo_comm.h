@@ -472,9 +472,8 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
    Cost     8 bytes between each two ranks; an error one broadcast of 512 bytes more. Counted as
             all_gather and broadcast. On a group of devices it runs on the host group: control bytes
             of the next call.
-   Errors   those of >>comm-faults: then there is no agreement, and each rank has its own reason.
-            NEO_ERR_PEER, too, where a rank gives up with an agreed error that this one has not yet:
-            the message has both. */
+   Errors   those of >>comm-faults: each rank has its own reason then; NEO_ERR_PEER where another
+            gives up with an agreed error first: the message has both. */
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
 /* neo_comm_group: comm for neo_save, neo_load and neo_state_digest_group; valid as long as comm. */
 NEO_API neo_group neo_comm_group(neo_comm *comm);

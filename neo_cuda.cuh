@@ -238,10 +238,8 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__NO_UNROLL _Pragma("unroll 1")
-#define NEO__NO_UNROLL _Pragma("unroll 1")
 #else
 #define NEO__UNROLL
-#define NEO__NO_UNROLL
 #define NEO__NO_UNROLL
 #endif
 
@@ -4266,6 +4264,9 @@ static neo_status neo__cuda_attention(neo__cuda *gpu, const neo__attention_call 
     neo__attention_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
     if (c.heads == 0 || c.length == 0) return NEO_OK;
+    NEO__CHECK(neo__attention_tiles(&c, NEO__KEYS) <= INT32_MAX / c.heads, NEO_ERR_UNSUPPORTED,
+               "%s: attention: %lld heads of %lld sequences are more than 2^31 tiles",
+               gpu->device.name, (long long)c.heads, (long long)c.sequences);
     if (c.offsets) NEO__TRY(neo__cuda_offsets(gpu, c, &call->later));
     if (c.sequences == 0 || c.rows == 0) return NEO_OK;
     return c.silu ? neo__cuda_attention_of<true>(gpu, &c) : neo__cuda_attention_of<false>(gpu, &c);

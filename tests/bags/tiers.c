@@ -1489,6 +1489,15 @@ static void refused(void) {
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "ahead_rows 9 (of prefetch)");
     m.desc.max_batch = m.desc.max_ids = 64;
     desc.memory_bytes = least_bytes(ctx, m.desc, desc);
+    const int64_t taken[] = {-1, INT64_MIN, INT64_MAX, INT64_MAX / 2 - 1, 1};
+    for (int i = 0; i < 5; i++) { /* what others take of it */
+        CHECK_OK(neo_tier_create(ctx, &desc, &tier));
+        m.desc.tier = tier, m.desc.tier_taken = taken[i];
+        CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG,
+                  i < 3 ? "tier_taken is " : " of copies of tables");
+        neo_tier_destroy(tier);
+    }
+    m.desc.tier_taken = 0;
     bad = desc, bad.memory_bytes = desc.memory_bytes - 1;
     CHECK_OK(neo_tier_create(ctx, &bad, &tier));
     m.desc.tier = tier;

@@ -439,6 +439,9 @@ static void errors(void) {
     case_is_jagged(&c);
     c.desc.offsets.data = NULL, c.desc.offsets.absent = "it was not read";
     CHECK_ERR(forward(ctx, &c), NEO_ERR_STATE, "offsets has no data, it was not read");
+    c.desc.offsets.absent = NULL, c.desc.length = 5; /* rows that would be whole sequences */
+    CHECK_ERR(forward(ctx, &c), NEO_ERR_SHAPE, "offsets has no data");
+    c.desc.length = 4;
     c.desc.offsets = neo_tensor_1d(row_of(c.y.t, 0), NEO_I64, 4);
     CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "y overlaps offsets");
     case_is_jagged(&c);
@@ -447,10 +450,10 @@ static void errors(void) {
     c.desc.kind = (neo_attention_kind)2;
     CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "no kind has number 2");
     c.desc.kind = NEO_ATTENTION_SILU;
-    static const float bad[] = {-1.0f, INFINITY, NAN};
-    for (int i = 0; i < 3; i++) {
+    static const float bad[] = {-1.0f, INFINITY, NAN, 1e-39f}; /* the last has no finite inverse */
+    for (int i = 0; i < 4; i++) {
         c.desc.divisor = bad[i];
-        CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "not finite and above 0");
+        CHECK_ERR(forward(ctx, &c), NEO_ERR_ARG, "not a normal number above 0");
     }
     c.desc.divisor = 0;
     had.dy.t.dtype = NEO_BF16;

@@ -337,6 +337,9 @@ static void test_narrow() {
     c.rows = 4, c.q_row = c.k_row = c.v_row = c.y_row = 6;
     CHECK(gpu->attention(gpu, &c) == NEO_ERR_UNSUPPORTED);
     CHECK(strstr(neo_last_error(), "multiples of 16 bytes") != NULL);
+    c.narrow_y = 0, c.length = c.queries = 1, c.heads = 1 << 20, c.sequences = 2048;
+    CHECK(gpu->attention(gpu, &c) == NEO_ERR_UNSUPPORTED);
+    CHECK(strstr(neo_last_error(), "1048576 heads of 2048 sequences are more than") != NULL);
 }
 /* Products stay f32, with the bits that they have without bf16: on an exact device, and where rows
    are not multiples of 16 bytes or too wide. */
