@@ -4018,13 +4018,17 @@ NEO__EVERYWHERE NEO__INLINE int neo__attention_bad(const neo__attention_call *ca
     return begin < 0 || end < begin || end > call->rows || end - begin > call->length;
 }
 /* Tiles of `each` rows in all sequences are numbered, with gaps in a jagged batch, so that how many
-   numbers there are depends on its shapes alone: sequence b has those from
-   (offsets[b] - offsets[0]) / each + b on, which are enough. */
+   numbers there are depends on its shapes alone: a sequence has those from neo__attention_number
+   on, which are enough. */
 typedef struct neo__attention_tile {
     int64_t sequence, first, length; /* the sequence, its first row, its rows */
     int64_t row;                     /* the tile's first, of the sequence; >= length: there is no
                                         such tile */
 } neo__attention_tile;
+NEO__EVERYWHERE NEO__INLINE int64_t neo__attention_number(const neo__attention_call *call,
+                                                          int64_t each, int64_t sequence) {
+    return (call->offsets[sequence] - call->offsets[0]) / each + sequence;
+}
 NEO__EVERYWHERE NEO__INLINE int64_t neo__attention_tiles(const neo__attention_call *call,
                                                          int64_t each) {
     if (!call->offsets) return call->sequences * ((call->length + each - 1) / each);
@@ -4039,16 +4043,15 @@ neo__attention_tile_at(const neo__attention_call *call, int64_t each, int64_t nu
         tile.first = tile.sequence * call->length, tile.length = call->length;
         return tile;
     }
-    const int64_t start = call->offsets[0];
     int64_t low = 0, high = call->sequences; /* the last sequence whose numbers begin by then */
     while (high - low > 1) {
         const int64_t mid = low + (high - low) / 2;
-        if ((call->offsets[mid] - start) / each + mid <= number) low = mid;
+        if (neo__attention_number(call, each, mid) <= number) low = mid;
         else high = mid;
     }
     tile.sequence = low, tile.first = call->offsets[low];
     tile.length = call->offsets[low + 1] - tile.first;
-    tile.row = (number - (tile.first - start) / each - low) * each;
+    tile.row = (number - neo__attention_number(call, each, low)) * each;
     return tile;
 }
 /* Losses of `rows` samples of `width` elements and, unless dx is NULL, gradients times g. With a

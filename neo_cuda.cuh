@@ -3455,9 +3455,7 @@ NEO__GPU void neo__cuda_head_of(neo__cuda_head &head, const neo__attention_call 
         h.cols = (int)NEO__MIN(h.column + c.dim - h.out, (int64_t)NEO__HEAD_COLS);
         h.turn = blockIdx.x % tiles, h.tiles = tiles;
         if (c.offsets) {
-            const auto number = [&c](int64_t i) {
-                return (c.offsets[i] - c.offsets[0]) / EACH + i;
-            };
+            const auto number = [&c](int64_t i) { return neo__attention_number(&c, EACH, i); };
             const int64_t sequence = neo__cuda_last_warp(0, c.sequences, h.turn, number);
             const int64_t end = c.offsets[sequence + 1];
             h.row0 = c.offsets[sequence], h.turn -= (uint32_t)number(sequence);

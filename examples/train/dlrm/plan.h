@@ -43,12 +43,10 @@ static int64_t table_rows(const neo_ctx *ctx, const options *o, neo_feature f) {
     return o->keys ? (rows + unit - 1) / unit * unit : f.rows;
 }
 
-/* Ids of a batch in so many features: where their number varies, a quarter more than the mean. ids
-   NULL: one in each. */
+/* Ids of a batch in so many features: where their number varies, a quarter more than the mean. */
 static int64_t most_ids(int64_t batch, const double *ids, int32_t features) {
-    double sum = ids ? 0 : features;
-    for (int32_t f = 0; f < features && ids; f++)
-        sum += ids[f] > floor(ids[f]) ? 1.25 * ids[f] : ids[f];
+    double sum = 0;
+    for (int32_t f = 0; f < features; f++) sum += ids[f] > floor(ids[f]) ? 1.25 * ids[f] : ids[f];
     return (int64_t)ceil((double)batch * sum) + (sum <= 0);
 }
 
