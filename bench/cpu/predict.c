@@ -66,12 +66,13 @@ static void over(work *w, int part) {
         BENCH_OK(call);                                                                            \
         over(w, part);                                                                             \
     } while (0)
+static int batches_in_turn = BATCHES;
 /* Seconds of the step. */
 static double take(work *w, int i) {
     double all = 0;
     memset(w->took, 0, sizeof w->took);
     w->last = bench_seconds(w->ctx);
-    w->step(w, i % MOST_BATCHES);
+    w->step(w, i % batches_in_turn);
     over(w, PARTS);
     for (int k = 0; k <= PARTS; k++) all += w->took[k];
     return all;
@@ -709,7 +710,10 @@ static void run(work *w, int threads, int wall) {
     const double once = (take(w, 0), take(w, 1));
     int steps = (int)((bench.quick ? 0.3 : 2) / once);
     steps = steps < 3 ? 3 : steps > STEPS ? STEPS : steps;
-    const int warm = once * MOST_BATCHES < 4 ? MOST_BATCHES : MOST_BATCHES / 8;
+    batches_in_turn = (int)(1 / once); /* each rests for a second at most */
+    batches_in_turn = batches_in_turn < BATCHES        ? BATCHES
+                      : batches_in_turn > MOST_BATCHES ? MOST_BATCHES
+                                                       : batches_in_turn;
     for (int r = 0; r <= rounds; r++) {
         for (int k = 0; k <= wall; k++) {
             neo_cluster cluster = {.ranks = 1};
@@ -723,8 +727,8 @@ static void run(work *w, int threads, int wall) {
         }
         /* As many find pages and caches as steps leave them: pages of a virtual machine that rest
            for seconds cost 10 to 20 us at their first touch. */
-        for (int i = -warm; i < steps && r < rounds; i++) {
-            const double all = take(w, i + warm);
+        for (int i = -batches_in_turn; i < steps && r < rounds; i++) {
+            const double all = take(w, i + batches_in_turn);
             for (int k = 0; k <= PARTS && i >= 0; k++) t[k][i] = k < PARTS ? w->took[k] : all;
         }
         for (int k = 0; k <= PARTS && r < rounds; k++) measured[k][r] = bench_median(t[k], steps);
