@@ -2060,7 +2060,10 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 #endif
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(_WIN32)
 #ifndef WIN32_LEAN_AND_MEAN
@@ -2316,6 +2319,16 @@ NEO__UNUSED static neo__kept_error neo__error_keep(neo_status status) {
 /* Returns the kept status; NEO_OK leaves neo_last_error alone. */
 NEO__UNUSED static neo_status neo__error_restore(const neo__kept_error *e) {
     return e->status == NEO_OK ? NEO_OK : neo_fail(e->status, "%s", e->text);
+}
+
+/* More text behind that of a buffer of so many bytes; what has no room is cut off. */
+NEO__PRINTF(3, 4)
+NEO__UNUSED static void neo__append(char *text, size_t bytes, const char *format, ...) {
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
 }
 
 /* ---- threads, mutexes, conditions: POSIX or Windows ---- */
@@ -4479,10 +4492,7 @@ struct neo_device {
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__IMPLEMENTED)
 #define NEO__IMPLEMENTED
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <time.h>
 #if defined(_WIN32)
 #include <direct.h>

@@ -622,13 +622,6 @@ NEO_API void neo__comm_bequeath(neo_comm *comm, void *memory, size_t bytes);
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #endif
-#include <errno.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #if !defined(_WIN32)
 #include <fcntl.h>
 #include <poll.h>
@@ -636,9 +629,6 @@ NEO_API void neo__comm_bequeath(neo_comm *comm, void *memory, size_t bytes);
 
 NEO_EXACT_BEGIN
 NEO__HOST_BEGIN
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__COLD_BEGIN
 
 enum {
@@ -969,41 +959,38 @@ static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
 typedef struct neo__call_text {
     char text[150];
 } neo__call_text;
-NEO__PRINTF(2, 3) static void neo__call_add(neo__call_text *t, const char *format, ...) {
-    size_t at = strlen(t->text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(t->text + at, sizeof t->text - at, format, args);
-    va_end(args);
-}
 static neo__call_text neo__call_name(const neo__call *call) {
     static const char *const reduces[] = {"sum", "max", "min"};
     neo__call_text t;
+    char *to = t.text;
+    const size_t room = sizeof t.text;
     int known = call->op >= 0 && call->op < (int)NEO_COMM_OP_COUNT && call->dtype >= 0 &&
                 call->dtype < (int)NEO_DTYPE_COUNT;
     t.text[0] = 0;
     if (!known) {
-        neo__call_add(&t, "no call of neo");
+        neo__append(to, room, "no call of neo");
         return t;
     }
     const char *dtype = neo_dtype_name((neo_dtype)call->dtype);
     int uneven = call->op == (int)NEO_COMM_ALL_TO_ALL && call->count < 0;
     const char *more = call->op == (int)NEO_COMM_SEND ? "/recv" : uneven ? "v" : "";
-    neo__call_add(&t, "%s%s #%" PRId64, neo__op_names[call->op], more, call->sequence);
-    if (uneven) neo__call_add(&t, " (%s)", dtype);
+    neo__append(to, room, "%s%s #%" PRId64, neo__op_names[call->op], more, call->sequence);
+    if (uneven) neo__append(to, room, " (%s)", dtype);
     else if (call->op <= (int)NEO_COMM_REDUCE_SCATTER)
-        neo__call_add(&t, " (%" PRId64 " %s, %s)", call->count, dtype, reduces[call->reduce % 3]);
+        neo__append(to, room, " (%" PRId64 " %s, %s)", call->count, dtype,
+                    reduces[call->reduce % 3]);
     else if (call->op == (int)NEO_COMM_BROADCAST || call->op == (int)NEO_COMM_GATHER ||
              call->op == (int)NEO_COMM_SCATTER)
-        neo__call_add(&t, " (%" PRId64 " %s, root %d)", call->count, dtype, (int)call->root);
+        neo__append(to, room, " (%" PRId64 " %s, root %d)", call->count, dtype, (int)call->root);
     else if (call->op != (int)NEO_COMM_BARRIER)
-        neo__call_add(&t, " (%" PRId64 " %s)", call->count, dtype);
+        neo__append(to, room, " (%" PRId64 " %s)", call->count, dtype);
     if (call->op <= (int)NEO_COMM_REDUCE_SCATTER && call->root > 0)
-        neo__call_add(&t, " over %d leaves", (int)call->root);
+        neo__append(to, room, " over %d leaves", (int)call->root);
     if (call->wire > 0 && call->wire <= (int)NEO_WIRE_COUNT)
-        neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(call->wire - 1)));
-    if (call->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, call->label);
-    if (call->past) neo__call_add(&t, " after calls %08x", (unsigned)(call->past >> 32));
+        neo__append(to, room, " as %s", neo_wire_name((neo_wire)(call->wire - 1)));
+    if (call->label[0])
+        neo__append(to, room, " of '%.*s'", (int)NEO__COMM_LABEL - 1, call->label);
+    if (call->past) neo__append(to, room, " after calls %08x", (unsigned)(call->past >> 32));
     return t;
 }
 /* The reason why the group is broken, if it is the first; from either of its threads. */
@@ -1064,15 +1051,12 @@ static neo_fault_kind neo__comm_fault(const neo_comm *c, const neo__call *call) 
 /* ---- what a trace sees ---- */
 /* The world ranks of a group, as "0-3,8". */
 static void neo__comm_ranks(const neo_comm *comm, char *text, size_t room) {
-    size_t at = 0;
     for (int p = 0, end; p < comm->size; p = end) {
         for (end = p + 1; end < comm->size && comm->world[end] == comm->world[end - 1] + 1;) end++;
-        if (at + 12 > room) {
-            snprintf(text + at, room - at, "..");
-            return;
-        }
-        at += (size_t)snprintf(text + at, room - at, end > p + 1 ? "%s%d-%d" : "%s%d",
-                               p ? "," : "", comm->world[p], comm->world[end - 1]);
+        const int full = strlen(text) + 12 > room;
+        neo__append(text, room, full ? ".." : end > p + 1 ? "%s%d-%d" : "%s%d", p ? "," : "",
+                    comm->world[p], comm->world[end - 1]);
+        if (full) return;
     }
 }
 NEO__HOT_BEGIN
@@ -2639,8 +2623,8 @@ static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, i
     for (int p = 0; p < comm->size && named <= NEO__AGREE_LIST; p++) {
         if (word[p] != (int64_t)NEO_END) continue;
         const char *comma = named++ ? ", " : "";
-        if (named > NEO__AGREE_LIST) neo__call_add(&list, "%s...", comma);
-        else neo__call_add(&list, "%s%d", comma, comm->world[p]);
+        if (named > NEO__AGREE_LIST) neo__append(list.text, sizeof list.text, "%s...", comma);
+        else neo__append(list.text, sizeof list.text, "%s%d", comma, comm->world[p]);
     }
     return neo_fail(
         NEO_ERR_DIVERGED,
@@ -3141,7 +3125,7 @@ typedef struct neo__limit {
 static int neo__comm_timeout_ms(const neo_comm *c) {
     const int64_t ms = c->desc.timeout_ms;
     if (ms <= 0 || !__atomic_load_n(&c->patient, __ATOMIC_RELAXED)) return c->desc.timeout_ms;
-    return (int)NEO__MIN(10 * ms, INT_MAX);
+    return (int)NEO__MIN(10 * ms, (int64_t)INT32_MAX);
 }
 static neo__limit neo__limit_in(const neo__clock *k, int64_t timeout_ms) {
     neo__limit l;
@@ -4545,7 +4529,7 @@ static neo_status neo__nccl_late(const neo_comm *comm) {
         more |= x[i].peer != first;
     }
     if (first >= 0)
-        neo__call_add(&who, "transfers with rank %d %swere ", comm->world[first],
+        neo__append(who.text, sizeof who.text, "transfers with rank %d %swere ", comm->world[first],
                       more ? "and others " : "");
     return neo_fail(NEO_ERR_TIMEOUT, "%snot done within %d ms", who.text, comm->desc.timeout_ms);
 }
@@ -4993,8 +4977,5 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
 #undef NEO__SEE
 NEO__COLD_END
 NEO__HOST_END
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

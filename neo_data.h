@@ -497,9 +497,6 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 
 NEO_EXACT_BEGIN
 NEO__FEW_PASSES
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
 
@@ -810,9 +807,12 @@ static neo_status neo__check_between(const char *function, const char *name, int
                high);
     return NEO_OK;
 }
-/* A constructor of a schema: begin, features, a name for each, end, done. */
+/* A constructor of a schema: begin, features, a name for each, end, done. `from`: what it is made
+   of; *schema: the caller's, NULL until it is done. */
 static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
-                                    neo_schema **out) {
+                                    const void *from, neo_schema **schema, neo_schema **out) {
+    NEO__CHECK(ctx && from && schema, NEO_ERR_ARG, "%s: an argument is NULL", function);
+    *schema = NULL;
     NEO__TRY(neo__check_ctx(function, ctx));
     neo_schema *s = *out = (neo_schema *)neo__alloc_zero(ctx, sizeof *s);
     NEO__CHECK(s, NEO_ERR_MEMORY, "%s: no memory for a schema", function);
@@ -1043,12 +1043,10 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
 static neo_status neo__criteo_schema(neo_ctx *ctx, const char *function, neo_ids ids,
                                      int64_t max_rows, const int64_t *rows, const char *columns,
                                      neo_schema **schema) {
-    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "%s: ctx or schema is NULL", function);
-    *schema = NULL;
+    neo_schema *s;
     NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
                "%s: ids is %d, neither hash nor dictionary", function, (int)ids);
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, function, NEO_FORMAT_CRITEO, &s));
+    NEO__TRY(neo__schema_begin(ctx, function, NEO_FORMAT_CRITEO, function, schema, &s));
     return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows, columns), schema);
 }
 NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
@@ -2038,10 +2036,9 @@ static neo_status neo__describe_file(neo_schema *schema, const char *path) {
     return status;
 }
 NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_schema **schema) {
-    NEO__CHECK(ctx && path_or_text && schema, NEO_ERR_ARG, "neo_schema_parse: an argument is NULL");
-    *schema = NULL;
     neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_parse", NEO_FORMAT_DELIMITED, &s));
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_parse", NEO_FORMAT_DELIMITED, path_or_text, schema,
+                               &s));
     neo__text text = {path_or_text, strlen(path_or_text)};
     neo__fp_state fp = neo__fp_enter();
     neo_status status = strchr(path_or_text, '\n') ? neo__describe_text(s, "columns", text)
@@ -3282,16 +3279,14 @@ static const char *neo__delimited_tile(const neo_schema *schema, const neo__pars
    lacks, for a line with quotes and for the first one, or other ends of lines. */
 static void neo__issue_hint(const neo_schema *schema, const neo__block *block, neo__text line,
                             neo__issue *issue) {
-    size_t used = strlen(issue->text);
     if (block->issue_count == NEO__BLOCK_ISSUES || line.bytes > NEO__LINE_BYTES) return;
     if (!schema->quote && memchr(line.p, '"', line.bytes))
-        used += (size_t)snprintf(issue->text + used, sizeof issue->text - used, NEO__HINT_QUOTE);
-    if (used >= sizeof issue->text) return;
+        neo__append(issue->text, sizeof issue->text, NEO__HINT_QUOTE);
     if (memchr(line.p, '\r', line.bytes))
-        snprintf(issue->text + used, sizeof issue->text - used, NEO__HINT_RETURN);
+        neo__append(issue->text, sizeof issue->text, NEO__HINT_RETURN);
     else if (!schema->header && block->offset == 0 && block->lines == block->skip_lines)
-        snprintf(issue->text + used, sizeof issue->text - used,
-                 " (a line of names needs the setting: header)");
+        neo__append(issue->text, sizeof issue->text,
+                    " (a line of names needs the setting: header)");
 }
 static const char *neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
                                        neo__block *block, const char *p, neo__parsed *line) {
@@ -3317,12 +3312,16 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
     b->bad++;
     b->failed = !o->skip_bad;
 }
-static const char *neo__block_start(neo__block *block) {
-    const char *p = block->raw, *end = block->raw + block->raw_bytes;
+/* Nothing of the block is parsed. */
+static void neo__block_clear(neo__block *block) {
+    block->failed = block->issue_count = 0;
     block->count = block->id_count = block->lines = block->bad = block->taken = 0;
     block->labels = block->parsed_bytes = 0;
-    block->failed = block->issue_count = 0, block->together = NEO__TILE_LINES;
+    block->together = NEO__TILE_LINES;
     memset(block->watch, 0, sizeof block->watch);
+}
+static const char *neo__block_start(neo__block *block) {
+    const char *p = block->raw, *end = block->raw + block->raw_bytes;
     if (block->offset == 0) p += neo__mark_bytes(p, end);
     for (; block->lines < block->skip_lines && p < end; block->lines++)
         p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
@@ -3366,8 +3365,9 @@ static int neo__block_other(const neo_schema *schema, neo__block *block, const c
 static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_options *options,
                                    neo__block *block) {
     const neo__format *format = neo__format_of(schema);
-    if (format->parse) return format->parse(schema, options, block);
     if (block->passed) return NEO_OK;
+    neo__block_clear(block);
+    if (format->parse) return format->parse(schema, options, block);
     const char *p = neo__block_start(block), *end = block->raw + block->raw_bytes;
     int64_t mine = 0, stop = 0;
     neo__parsed line;
@@ -3774,15 +3774,12 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
 /* ---- headers ---- */
 /* The names of a header for a message, as many as there is room for. */
 static void neo__head_show(const neo__text *names, int32_t count, char *out, size_t bytes) {
-    size_t used = 0;
     out[0] = 0;
     for (int32_t i = 0; i < count; i++) {
         neo__quoted name = neo__quote(names[i].p, names[i].bytes);
-        if (used + strlen(name.text) + 8 > bytes) {
-            snprintf(out + used, bytes - used, ", ...");
-            return;
-        }
-        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? ", " : "", name.text);
+        const int full = strlen(out) + strlen(name.text) + 8 > bytes;
+        neo__append(out, bytes, "%s%s", i ? ", " : "", full ? "..." : name.text);
+        if (full) return;
     }
 }
 /* The columns of a file, from the line [line, end), at byte `offset` of it, that names them. */
@@ -4099,12 +4096,10 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
 
 /* neo__source_next: the next block; b->end when there is none. A failure is in b->status too. */
 static neo_status neo__source_next(neo__source *source, neo__block *block) {
+    neo__block_clear(block);
     block->raw_bytes = 0;
-    block->bytes = block->count = 0;
-    block->file_end = block->end = block->failed = 0;
-    block->lines = block->bad = block->taken = block->skip_lines = block->samples = 0;
-    block->labels = block->parsed_bytes = 0;
-    block->issue_count = block->passed = 0;
+    block->bytes = block->skip_lines = block->samples = 0;
+    block->file_end = block->end = block->passed = 0;
     block->file = source->file;
     block->offset = source->offset;
     block->share = source->share;
@@ -4266,15 +4261,14 @@ static void neo__tally_file(neo__tally *tally) {
 /* NEO_ERR_FORMAT: no value of a label was one of the words of its positive=. */
 static neo_status neo__tally_labels(const neo_schema *schema, const neo__tally *tally) {
     char shown[NEO__LABELS * sizeof(neo__quoted) + 16] = "";
-    size_t used = 0;
     for (int32_t i = 0; i < schema->op_count; i++) {
         const neo__op *op = &schema->ops[i];
         if (op->kind != NEO__OP_LABEL || !op->words || op->out >= NEO__WATCHED) continue;
         const neo__watch *watch = &tally->watch[op->out];
         if (watch->positive > 0 || watch->labels == 0) continue;
         for (int k = 0; k < watch->negative.count; k++)
-            used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", k ? ", " : "",
-                                     k < NEO__LABELS ? watch->negative.label[k].text : "...");
+            neo__append(shown, sizeof shown, "%s%s", k ? ", " : "",
+                        k < NEO__LABELS ? watch->negative.label[k].text : "...");
         return neo_fail(NEO_ERR_FORMAT,
                         "column '%.60s': none of %" PRId64 " labels is '%.*s'%s, as positive= "
                         "asks: there are %s",
@@ -4343,6 +4337,21 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     return neo__tally_block(schema, &fit->tally, block,
                             neo__path_name(fit->source.paths[block->file]));
 }
+/* One pass over the files, for what fit->options collects. NEO_END: all of them. */
+static neo_status neo__fit_run(neo_schema *schema, const char *function, neo__fit *fit,
+                               const char *const *paths, int path_count) {
+    fit->tally.told = 1; /* labels are looked at in the end */
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status =
+        neo__source_create(&fit->source, function, schema, &fit->options, paths, path_count);
+    if (status == NEO_OK)
+        status = neo__block_create(schema->ctx, schema, fit->options.unlabeled, &fit->block);
+    while (status == NEO_OK) status = neo__fit_block(schema, fit);
+    neo__block_destroy(schema->ctx, &fit->block);
+    neo__source_destroy(&fit->source);
+    neo__fp_leave(fp);
+    return status;
+}
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines) {
@@ -4352,21 +4361,11 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     NEO__ZERO(neo__fit, fit);
     neo__dict *dicts;
     NEO__TRY(neo__dicts_create(schema, &dicts));
-    fit.tally.told = 1; /* it is an error here, at the end */
     fit.options.skip_bad = skip_bad_lines;
     fit.options.fit = dicts;
-    neo__fp_state fp = neo__fp_enter();
-    neo_status status =
-        neo__source_create(&fit.source, "neo_schema_fit", schema, &fit.options, paths, path_count);
-    if (status == NEO_OK) {
-        status = neo__block_create(schema->ctx, schema, 0, &fit.block);
-        while (status == NEO_OK) status = neo__fit_block(schema, &fit);
-        neo_status labels = status == NEO_END ? neo__tally_labels(schema, &fit.tally) : NEO_OK;
-        if (labels != NEO_OK) status = labels;
-        neo__block_destroy(schema->ctx, &fit.block);
-    }
-    neo__source_destroy(&fit.source);
-    neo__fp_leave(fp);
+    neo_status status = neo__fit_run(schema, "neo_schema_fit", &fit, paths, path_count);
+    neo_status labels = status == NEO_END ? neo__tally_labels(schema, &fit.tally) : NEO_OK;
+    if (labels != NEO_OK) status = labels;
     for (int32_t f = 0; f < schema->feature_count; f++) {
         if (schema->has_dict[f] && status == NEO_END)
             neo__dict_prune(schema->ctx, &dicts[f]);
@@ -4643,16 +4642,19 @@ static void neo__gather_tile(const neo_schema *schema, const float *const *recor
 static void neo__gather_offsets(neo__slot *slot, int64_t bags) {
     for (; slot->counted <= bags; slot->counted++) slot->offsets[slot->counted] = slot->counted;
 }
+/* Sample i of a window, in its order. */
+NEO__INLINE float *neo__window_record(const neo_schema *schema, const neo__window *window,
+                                      int64_t i) {
+    const size_t at = window->order ? window->order[i] : (size_t)i;
+    return (float *)(void *)(window->records + at * schema->record_bytes);
+}
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
     const float *records[NEO__GATHER_TILE];
     for (int64_t i = 0; i < count; i += NEO__GATHER_TILE) {
         const int64_t m = NEO__MIN(count - i, (int64_t)NEO__GATHER_TILE);
-        for (int64_t k = 0; k < m; k++) {
-            int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
-            records[k] =
-                (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-        }
+        for (int64_t k = 0; k < m; k++)
+            records[k] = neo__window_record(schema, window, first + i + k);
         neo__gather_tile(schema, records, i, m, count, slot);
     }
     neo__gather_offsets(slot, schema->feature_count * count);
@@ -4665,11 +4667,8 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
     const neo_schema *schema = reader->schema;
     int64_t features = schema->feature_count, dense = schema->dense_count, total = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
-        const float *record =
-            (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-        const int64_t *ends =
-            (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
+        float *record = neo__window_record(schema, window, first + i);
+        const int64_t *ends = neo__record_ids(schema, record);
         neo__gather_labels(schema, record, i, slot);
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
@@ -4680,10 +4679,8 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
         slot->offsets[i + 1] = total += slot->offsets[i + 1];
     NEO__TRY(neo__ids_reserve(reader, &slot->ids, total));
     for (int64_t i = 0; i < count; i++) {
-        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
         const int64_t *ends =
-            (const int64_t *)(const void *)(window->records + (size_t)at * schema->record_bytes +
-                                            schema->ids_offset);
+            neo__record_ids(schema, neo__window_record(schema, window, first + i));
         const int64_t *ids = window->ids.list + ends[0];
         const float *weights = schema->weighted ? window->ids.weights + ends[0] : NULL;
         for (int64_t t = 0; t < features; t++) {
@@ -5032,13 +5029,11 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->windows.seen = position->word[1] - used;
     reader->share.epoch = reader->epoch;
     reader->share.number = reader->windows.base;
+    const int told = reader->windows.tally.told || reader->desc.unlabeled;
+    memset(&reader->windows.tally, 0, sizeof reader->windows.tally);
+    reader->windows.tally.told = told;
     reader->windows.tally.line = reader->windows.place.line;
-    reader->windows.tally.whole_file = 0;
-    reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
-    reader->windows.tally.labels = 0;
-    memset(reader->windows.tally.watch, 0, sizeof reader->windows.tally.watch);
     reader->windows.tally.whole = position->word[1] == 0;
-    if (reader->desc.unlabeled) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
     reader->share.total = reader->extent.samples - reader->windows.place.offset; /* of rows */
@@ -5494,7 +5489,6 @@ static neo_status neo__reader_mismatch(const neo_reader *reader, const neo_posit
     const neo__reader_terms terms = neo__reader_terms_of(reader);
     const uint32_t parts = (uint32_t)(position->word[6] >> 32);
     char text[400] = "", here[64], there[64];
-    size_t used = 0;
     for (int i = 0; parts && i < NEO__READER_PARTS; i++) {
         uint32_t mask = (1u << neo__reader_part[i].bits) - 1;
         uint64_t value;
@@ -5507,11 +5501,11 @@ static neo_status neo__reader_mismatch(const neo_reader *reader, const neo_posit
                             "%s",
                             neo__reader_part[i].name, there, here);
         }
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s (the reader has %s)",
-                                 used ? ", " : "", neo__reader_part[i].name, here);
+        neo__append(text, sizeof text, "%s%s (the reader has %s)", text[0] ? ", " : "",
+                    neo__reader_part[i].name, here);
     }
     return neo_fail(NEO_ERR_MISMATCH, "neo_reader_seek: the position is of another %s",
-                    used ? text : "schema, number of files, batch, window or seed");
+                    text[0] ? text : "schema, number of files, batch, window or seed");
 }
 /* The file whose size is another: found, if it is the only one, the first few of the files, and a
    little longer or shorter. */
@@ -5930,16 +5924,20 @@ static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t 
     block->id_count += schema->sample_ids;
     return 1;
 }
+static int neo__synthetic_row(const neo_schema *schema, neo__block *block, int64_t i,
+                              float *record, neo__issue *issue);
 static neo_status neo__block_parse_rows(const neo_schema *schema, const neo__parse_options *options,
                                         neo__block *block) {
+    int (*const sample)(const neo_schema *schema, neo__block *block, int64_t i, float *record,
+                        neo__issue *issue) =
+        schema->synthetic ? neo__synthetic_row : neo__row_sample;
     int64_t mine = 0, stop = block->bytes;
-    block->count = block->bad = block->taken = block->id_count = 0;
     for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
         float *record = neo__block_record(schema, block, block->count);
         neo__issue issue;
         if (block->share && (i == 0 || i == stop))
             mine = neo__block_mine(block, i, block->bytes, &stop);
-        if (i >= mine && !neo__row_sample(schema, block, i, record, &issue)) {
+        if (i >= mine && !sample(schema, block, i, record, &issue)) {
             neo__block_bad(block, options, &issue);
             continue;
         }
@@ -6252,12 +6250,12 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tens
 static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, int ndim,
                               const int64_t *shape, size_t least) {
     char dims[96] = "";
-    size_t n = 0;
     int type = 0;
     while (neo__npy_types[type].dtype != dtype) type++;
     for (int i = 0; i < ndim; i++)
-        n += (size_t)snprintf(dims + n, sizeof dims - n, "%s%" PRId64, i ? ", " : "", shape[i]);
-    n = 10 + (size_t)snprintf(out + 10, NEO__NPY_MADE_BYTES - 10,
+        neo__append(dims, sizeof dims, "%s%" PRId64, i ? ", " : "", shape[i]);
+    const size_t n =
+        10 + (size_t)snprintf(out + 10, NEO__NPY_MADE_BYTES - 10,
                               "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s%s), }",
                               neo__npy_types[type].bytes > 1 ? '<' : '|',
                               neo__npy_types[type].descr, dims, ndim == 1 ? "," : "");
@@ -6459,11 +6457,9 @@ static neo_status neo__npy_init(neo_schema *schema, const char *const *prefixes,
 static neo_status neo__schema_triples(neo_ctx *ctx, const char *function, neo_format format,
                                       const char *const *prefixes, int prefix_count,
                                       const int64_t *rows, int modulo, neo_schema **schema) {
-    NEO__CHECK(ctx && schema && prefixes && prefix_count >= 1, NEO_ERR_ARG,
-               "%s: an argument is NULL, or there is no prefix", function);
-    *schema = NULL;
     neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, function, format, &s));
+    NEO__CHECK(prefix_count >= 1, NEO_ERR_ARG, "%s: there is no prefix", function);
+    NEO__TRY(neo__schema_begin(ctx, function, format, prefixes, schema, &s));
     return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
 }
 #if !defined(NEO_INFERENCE)
@@ -7113,10 +7109,8 @@ static void neo__binary_look(const neo_schema *schema, const char *path) {
 }
 NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                      neo_schema **schema) {
-    NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_binary: an argument is NULL");
-    *schema = NULL;
     neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_binary", NEO_FORMAT_BINARY, &s));
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_binary", NEO_FORMAT_BINARY, desc, schema, &s));
     neo_status status = neo__binary_init(s, desc);
     if (status == NEO_OK && !s->float_dense && desc->paths && desc->path_count > 0)
         neo__binary_look(s, desc->paths[0]);
@@ -7135,10 +7129,9 @@ struct neo__svm_sizes {
     int64_t most; /* of rows */
 };
 NEO__HOT_BEGIN
-static int neo__svm_blank(char c) { return c == ' ' || c == '\t'; }
 /* The end of the word at p. */
 static const char *neo__svm_word(const char *p, const char *end) {
-    while (p < end && !neo__svm_blank(*p)) p++;
+    while (p < end && !neo__is_space(*p)) p++;
     return p;
 }
 /* Digits as a whole number; returns what follows them, or p: there are none, or NULL: above 2^63 -
@@ -7275,7 +7268,7 @@ NEO__AVX2 static int64_t neo__svm_pairs_avx2(const neo_schema *schema, const cha
             if (n - 1 > 7 || !neo__digits_few(digits << (64 - 8 * n), n, i < 2, &number[i],
                                               &decimals))
                 return -1;
-            if (i < 2 ? p[at] != ':' : at < bytes && !neo__svm_blank(p[at])) return -1;
+            if (i < 2 ? p[at] != ':' : at < bytes && !neo__is_space(p[at])) return -1;
             begin = at + 1;
             if (i == 2 && n - (decimals > 0) > 7) return -1;
         }
@@ -7295,22 +7288,22 @@ static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options
                               neo__issue *issue) {
     const char *p = line;
     int64_t count = 0;
-    while (p < end && neo__svm_blank(*p)) p++;
+    while (p < end && neo__is_space(*p)) p++;
     if (neo__svm_label(line, &p, end, options->unlabeled, label, issue) < 0) return -1;
 #if defined(NEO__X86)
     if (schema->ctx->isa >= NEO_ISA_AVX2 && !options->sizes && p < end) {
-        count = neo__svm_pairs_avx2(schema, p + neo__svm_blank(*p), end, block->pairs);
+        count = neo__svm_pairs_avx2(schema, p + neo__is_space(*p), end, block->pairs);
         if (count >= 0) return count;
         count = 0;
     }
 #endif
     for (int first = 1;; first = 0) {
-        while (p < end && neo__svm_blank(*p)) p++;
+        while (p < end && neo__is_space(*p)) p++;
         if (p == end) return count;
         if (first && end - p > 4 && memcmp(p, "qid:", 4) == 0) { /* a query's number: not used */
             int64_t query;
             const char *stop = neo__svm_whole(p + 4, &query);
-            if (!stop || stop == p + 4 || (stop < end && !neo__svm_blank(*stop)))
+            if (!stop || stop == p + 4 || (stop < end && !neo__is_space(*stop)))
                 return neo__svm_issue(issue, NEO_ERR_FORMAT, line, p, end, "expected qid:number");
             p = stop;
             continue;
@@ -7355,7 +7348,7 @@ static const char *neo__svm_line(const neo_schema *schema, const neo__parse_opti
     if (end - p > NEO__LINE_BYTES && !neo__line_whole(p, end, &line->issue)) return next;
     const char *comment = end > p ? (const char *)memchr(p, '#', (size_t)(end - p)) : NULL;
     const char *stop = comment ? comment : end, *word = p;
-    while (word < stop && neo__svm_blank(*word)) word++;
+    while (word < stop && neo__is_space(*word)) word++;
     line->sample = -1;
     if (word == comment) return next;
     int64_t count =
@@ -7371,7 +7364,7 @@ static const char *neo__svm_line(const neo_schema *schema, const neo__parse_opti
 static int neo__svm_holds(const neo_schema *schema, const char *p, const char *end) {
     (void)schema;
     if (end - p > NEO__LINE_BYTES) return 1;
-    while (p < end && neo__svm_blank(*p)) p++;
+    while (p < end && neo__is_space(*p)) p++;
     return p == end || *p != '#';
 }
 static size_t neo__svm_least(const neo_schema *schema, int unlabeled) {
@@ -7386,18 +7379,11 @@ static neo_status neo__svm_scan(neo_schema *schema, const neo_libsvm_desc *desc,
     fit.options.skip_bad = desc->skip_bad_lines;
     fit.options.unlabeled = 1; /* a reader knows better */
     fit.options.sizes = sizes;
-    fit.tally.told = 1;
     NEO__TRY(neo__schema_features(schema, 0, 1));
     schema->rows[0] = 1;
     neo__schema_end(schema);
-    neo__fp_state fp = neo__fp_enter();
-    neo_status status = neo__source_create(&fit.source, schema->arena.function, schema,
-                                           &fit.options, desc->paths, desc->path_count);
-    if (status == NEO_OK) status = neo__block_create(schema->ctx, schema, 1, &fit.block);
-    while (status == NEO_OK) status = neo__fit_block(schema, &fit);
-    neo__block_destroy(schema->ctx, &fit.block);
-    neo__source_destroy(&fit.source);
-    neo__fp_leave(fp);
+    const neo_status status =
+        neo__fit_run(schema, schema->arena.function, &fit, desc->paths, desc->path_count);
     return status == NEO_END ? NEO_OK : status;
 }
 static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc) {
@@ -7426,11 +7412,11 @@ static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc)
 }
 NEO_API neo_status neo_schema_libsvm(neo_ctx *ctx, const neo_libsvm_desc *desc,
                                      neo_schema **schema) {
-    NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_libsvm: an argument is NULL");
-    *schema = NULL;
+    const int with_fields = desc && desc->with_fields;
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_libsvm",
-                               desc->with_fields ? NEO_FORMAT_LIBFFM : NEO_FORMAT_LIBSVM, &s));
+                               with_fields ? NEO_FORMAT_LIBFFM : NEO_FORMAT_LIBSVM, desc, schema,
+                               &s));
     return neo__schema_done(s, neo__svm_init(s, desc), schema);
 }
 NEO__HOT_BEGIN
@@ -7573,9 +7559,9 @@ static neo_status neo__source_synthetic(neo__source *source, neo__block *b) {
     b->file_end = source->offset == total;
     return NEO_OK;
 }
-/* Sample i of the block into its record. */
-static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int64_t i,
-                               float *record) {
+/* Sample i of the block into its record; none is bad. */
+static int neo__synthetic_row(const neo_schema *schema, neo__block *block, int64_t i,
+                              float *record, neo__issue *issue) {
     const neo__synthetic *generator = schema->synthetic;
     int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
     neo__random_key key =
@@ -7595,26 +7581,8 @@ static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int6
     }
     if (schema->multi) ids[0] = start;
     neo__synthetic_labels(schema, &key, sums, record);
-}
-static neo_status neo__block_parse_synthetic(const neo_schema *schema,
-                                             const neo__parse_options *options, neo__block *block) {
-    int64_t mine = 0, stop = block->bytes;
-    block->id_count = block->taken = 0;
-    for (block->count = 0; block->count < block->bytes; block->count++) {
-        int64_t i = block->count;
-        float *record = neo__block_record(schema, block, i);
-        if (block->share && (i == 0 || i == stop))
-            mine = neo__block_mine(block, i, block->bytes, &stop);
-        block->end_offset[i] = (uint32_t)(i + 1);
-        block->end_line[i] = 0;
-        if (i >= mine) {
-            neo__synthetic_row(schema, block, i, record);
-        } else if (schema->multi) {
-            neo__record_empty(schema, block, record);
-        }
-    }
-    (void)options;
-    return NEO_OK;
+    (void)issue;
+    return 1;
 }
 
 /* ---- the schema ---- */
@@ -7745,7 +7713,8 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
         d.hot = desc->of->synthetic->hot;
         d.of = desc->of;
     }
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_synthetic", NEO_FORMAT_SYNTHETIC, &s));
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_synthetic", NEO_FORMAT_SYNTHETIC, desc, schema,
+                               &s));
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__synthetic_init(s, &d);
     neo__fp_leave(fp);
@@ -7998,7 +7967,7 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
         desc.modulo = said->modulo > 0;
         return neo_schema_libsvm(ctx, &desc, out);
     }
-    NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
+    NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, said, out, &s));
     return neo__schema_done(s, neo__described_plain(s, said), out);
 }
 /* The schema that the next value of a JSON text describes. It serves to parse samples, not to open
@@ -8040,7 +8009,7 @@ static const neo__format *neo__format_of(const neo_schema *schema) {
         NEO__TEXT(neo__delimited_line, neo__delimited_least, neo__delimited_holds),
         NEO__ROWS(triple), /* npy */
         {NEO__TRAIN(neo__reader_look_synthetic), NULL, NEO__TRAIN(neo__source_synthetic), NULL,
-         NEO__TRAIN(neo__block_parse_synthetic), NULL, NULL, NULL},
+         NEO__TRAIN(neo__block_parse_rows), NULL, NULL, NULL},
         NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libsvm */
         NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libffm */
         NEO__ROWS(triple),                        /* npz */
@@ -8050,9 +8019,5 @@ static const neo__format *neo__format_of(const neo_schema *schema) {
 }
 NEO__COLD_END
 NEO__HOST_END
-
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

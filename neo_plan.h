@@ -568,19 +568,7 @@ NEO_API neo_status neo_timeline_sample(const neo_timeline *timeline, const neo_j
 #define NEO__PLAN_IMPLEMENTED
 #include "neo.h" /* its shared part, if it was included without an implementation before */
 
-#include <errno.h>
-#include <float.h>
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 NEO_EXACT_BEGIN
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__COLD_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -6269,11 +6257,10 @@ static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budge
 /* "; cw: why not; ..." of the placements that a table is allowed. */
 static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
     char why[400] = "";
-    size_t at = 0;
-    for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
+    for (int p = 0; p < NEO_PLACEMENT_COUNT && strlen(why) + 100 < sizeof why; p++)
         if (t->allowed & (1u << p))
-            at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                   neo__plan_reason(t, (neo_placement)p));
+            neo__append(why, sizeof why, "; %s: %s", NEO__PLACEMENT_NAMES[p],
+                        neo__plan_reason(t, (neo_placement)p));
     return neo_fail(NEO_ERR_UNSUPPORTED,
                     "%s: table '%s': none of the placements allowed is possible%s", fn,
                     t->desc->name, why);
@@ -8056,9 +8043,5 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
 }
 
 NEO__COLD_END
-
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

@@ -357,10 +357,6 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #include "neo.h" /* its implementation, if it was included without before */
 
 NEO_EXACT_BEGIN
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
@@ -477,57 +473,19 @@ NEO__UNUSED static void neo__file_stdin(neo__file *file) {
     file->path = "standard input";
     file->handle = GetStdHandle(STD_INPUT_HANDLE);
 }
-static neo_status neo__file_read(neo__file *file, void *data, size_t bytes, size_t *got) {
-    *got = 0;
-    while (*got < bytes) {
-        DWORD n = 0, want = (DWORD)NEO__MIN(bytes - *got, NEO__IO_PIECE);
-        if (!ReadFile(file->handle, (char *)data + *got, want, &n, NULL)) {
-            if (GetLastError() == ERROR_BROKEN_PIPE) break; /* the end of a pipe */
-            return neo__file_fail(file->path, "read");
-        }
-        if (n == 0) break;
-        *got += n;
-    }
-    return NEO_OK;
-}
-NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t offset, void *data,
-                                                size_t bytes) {
-    size_t got = 0;
-    while (got < bytes) {
-        DWORD n = 0, want = (DWORD)NEO__MIN(bytes - got, NEO__IO_PIECE);
-        NEO__ZERO(OVERLAPPED, place);
-        uint64_t at = (uint64_t)offset + got;
-        place.Offset = (DWORD)(at & 0xFFFFFFFFu);
-        place.OffsetHigh = (DWORD)(at >> 32);
-        int ok = ReadFile(file->handle, (char *)data + got, want, &n, &place) != 0;
-        if (!ok && GetLastError() != ERROR_HANDLE_EOF) return neo__file_fail(file->path, "read");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: ends before byte %" PRIu64, file->path,
-                   (uint64_t)offset + bytes);
-        got += n;
-    }
-    return NEO_OK;
-}
-NEO__UNUSED static neo_status neo__file_write_at(const neo__file *file, int64_t offset,
-                                                 const char *data, size_t bytes) {
-    OVERLAPPED at;
-    DWORD n = 0;
-    memset(&at, 0, sizeof at);
-    at.Offset = (DWORD)offset;
-    at.OffsetHigh = (DWORD)(offset >> 32);
-    if (!WriteFile(file->handle, data, (DWORD)bytes, &n, &at) || n != bytes)
-        return neo__file_fail(file->path, "write");
-    return NEO_OK;
-}
-static neo_status neo__file_write(neo__file *file, const void *data, size_t bytes) {
-    size_t done = 0;
-    while (done < bytes) {
-        DWORD n = 0, want = (DWORD)NEO__MIN(bytes - done, NEO__IO_PIECE);
-        if (!WriteFile(file->handle, (const char *)data + done, want, &n, NULL))
-            return neo__file_fail(file->path, "write");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
-        done += n;
-    }
-    return NEO_OK;
+static neo_status neo__file_some(const neo__file *file, int writes, int64_t offset, void *data,
+                                 size_t bytes, size_t *count) {
+    NEO__ZERO(OVERLAPPED, place);
+    OVERLAPPED *const at = offset < 0 ? NULL : &place;
+    DWORD n = 0, most = (DWORD)NEO__MIN(bytes, NEO__IO_PIECE);
+    place.Offset = (DWORD)((uint64_t)offset & 0xFFFFFFFFu);
+    place.OffsetHigh = (DWORD)((uint64_t)offset >> 32);
+    int ok = writes ? WriteFile(file->handle, data, most, &n, at) != 0
+                    : ReadFile(file->handle, data, most, &n, at) != 0;
+    *count = n;
+    if (!ok && !writes) /* the end of a pipe, of a file */
+        ok = GetLastError() == ERROR_BROKEN_PIPE || GetLastError() == ERROR_HANDLE_EOF;
+    return ok ? NEO_OK : neo__file_fail(file->path, writes ? "write" : "read");
 }
 NEO__UNUSED static neo_status neo__file_seek(neo__file *file, int64_t offset) {
     LARGE_INTEGER to;
@@ -648,6 +606,13 @@ static neo_status neo__file_fail(const char *path, const char *verb) {
                      "%s: cannot %s: %s", path, verb, what);
 }
 
+static int neo__fd_open(const char *path, int flags) {
+    int fd;
+    do {
+        fd = open(path, flags | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
 /* neo__file_open: on failure *f needs no close. A directory is refused. */
 static neo_status neo__file_open(neo__file *file, const char *path, neo__file_mode mode) {
     int flags = mode == NEO__FILE_READ ? O_RDONLY
@@ -656,9 +621,7 @@ static neo_status neo__file_open(neo__file *file, const char *path, neo__file_mo
     file->path = path;
     file->fd = -1;
     NEO__CHECK(path[0], NEO_ERR_ARG, "the path of a file is empty");
-    do {
-        file->fd = open(path, flags | O_CLOEXEC, 0666);
-    } while (file->fd < 0 && errno == EINTR);
+    file->fd = neo__fd_open(path, flags);
     if (file->fd < 0)
         return neo__file_fail(path, mode == NEO__FILE_READ ? "open" : "open for writing");
     struct stat info;
@@ -674,65 +637,28 @@ NEO__UNUSED static void neo__file_stdin(neo__file *file) {
     file->path = "standard input";
     file->fd = 0;
 }
-/* neo__file_read: the next bytes; fewer than asked for only at the end of the file or pipe. */
-static neo_status neo__file_read(neo__file *file, void *data, size_t bytes, size_t *got) {
-    *got = 0;
-    while (*got < bytes) {
-        ssize_t n = read(file->fd, (char *)data + *got, NEO__MIN(bytes - *got, NEO__IO_PIECE));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(file->path, "read");
-        if (n == 0) break;
-        *got += (size_t)n;
-    }
-    return NEO_OK;
-}
-/* neo__file_read_at: exactly these bytes, without moving the place of neo__file_read: for several
-   threads at once. A file that ends before is NEO_ERR_IO. */
-NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t offset, void *data,
-                                                size_t bytes) {
-    size_t got = 0;
-    while (got < bytes) {
-        int64_t at = offset + (int64_t)got;
-        NEO__CHECK((int64_t)(off_t)at == at, NEO_ERR_IO,
-                   "%s: offsets are 32-bit: compile with -D_FILE_OFFSET_BITS=64", file->path);
-        ssize_t n =
-            pread(file->fd, (char *)data + got, NEO__MIN(bytes - got, NEO__IO_PIECE), (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(file->path, "read");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: ends before byte %" PRId64, file->path,
-                   offset + (int64_t)bytes);
-        got += (size_t)n;
-    }
-    return NEO_OK;
-}
-/* neo__file_write_at: all of it there, as neo__file_read_at. */
-NEO__UNUSED static neo_status neo__file_write_at(const neo__file *file, int64_t offset,
-                                                 const char *data, size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(file->fd, data + done, bytes - done, (off_t)(offset + (int64_t)done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(file->path, "write");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
-        done += (size_t)n;
-    }
-    return NEO_OK;
-}
-/* neo__file_write: all of it, or an error. */
-static neo_status neo__file_write(neo__file *file, const void *data, size_t bytes) {
-    size_t done = 0;
-    while (done < bytes) {
-        const size_t want = NEO__MIN(bytes - done, NEO__IO_PIECE);
-        ssize_t n = write(file->fd, (const char *)data + done, want);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(file->path, "write");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
-        done += (size_t)n;
-    }
-    return NEO_OK;
-}
-NEO__UNUSED static neo_status neo__file_seek(neo__file *file, int64_t offset) {
+static neo_status neo__file_fits(const neo__file *file, int64_t offset) {
     NEO__CHECK((int64_t)(off_t)offset == offset, NEO_ERR_IO,
                "%s: offsets are 32-bit: compile with -D_FILE_OFFSET_BITS=64", file->path);
+    return NEO_OK;
+}
+/* neo__file_some: one call of the system: what it takes or gives, at the offset or (below 0) behind
+   what came before. *count 0: the end, or no space. */
+static neo_status neo__file_some(const neo__file *file, int writes, int64_t offset, void *data,
+                                 size_t bytes, size_t *count) {
+    const size_t most = NEO__MIN(bytes, NEO__IO_PIECE);
+    const off_t at = (off_t)offset;
+    ssize_t n;
+    NEO__TRY(neo__file_fits(file, offset));
+    do {
+        if (writes) n = offset < 0 ? write(file->fd, data, most) : pwrite(file->fd, data, most, at);
+        else n = offset < 0 ? read(file->fd, data, most) : pread(file->fd, data, most, at);
+    } while (n < 0 && errno == EINTR);
+    *count = n < 0 ? 0 : (size_t)n;
+    return n < 0 ? neo__file_fail(file->path, writes ? "write" : "read") : NEO_OK;
+}
+NEO__UNUSED static neo_status neo__file_seek(neo__file *file, int64_t offset) {
+    NEO__TRY(neo__file_fits(file, offset));
     if (lseek(file->fd, (off_t)offset, SEEK_SET) >= 0) return NEO_OK;
     return neo__file_fail(file->path, "seek");
 }
@@ -810,10 +736,7 @@ static neo_status neo__dir_remove_one(const char *path) {
 }
 /* neo__dir_sync: return once the names in the directory are on the disk. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
-    int fd;
-    do {
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-    } while (fd < 0 && errno == EINTR);
+    const int fd = neo__fd_open(path, O_RDONLY);
     if (fd < 0 && errno == EACCES) return NEO_OK; /* may be written, not read: cannot be flushed */
     if (fd < 0) return neo__file_fail(path, "open the directory");
     int result = neo__fd_sync(fd);
@@ -826,9 +749,7 @@ NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
    process. A file system without locks grants it. */
 NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
     lock->path = path;
-    do {
-        lock->fd = open(path, O_RDONLY | O_CLOEXEC);
-    } while (lock->fd < 0 && errno == EINTR);
+    lock->fd = neo__fd_open(path, O_RDONLY);
     if (lock->fd < 0) return neo__file_fail(path, "open the directory");
     if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return NEO_OK;
     (void)neo__file_close(lock);
@@ -865,6 +786,41 @@ static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
     return status;
 }
 #endif
+
+/* All bytes, or those up to the end of what is read; *done counts them, from 0. */
+static neo_status neo__file_move(const neo__file *file, int writes, int64_t offset, void *data,
+                                 size_t bytes, size_t *done) {
+    for (size_t n = 1; *done < bytes && n > 0; *done += n)
+        NEO__TRY(neo__file_some(file, writes, offset < 0 ? offset : offset + (int64_t)*done,
+                                (char *)data + *done, bytes - *done, &n));
+    NEO__CHECK(!writes || *done == bytes, NEO_ERR_IO, "%s: cannot write: no space left",
+               file->path);
+    return NEO_OK;
+}
+/* neo__file_read: the next bytes; fewer than asked for only at the end of the file or pipe. */
+static neo_status neo__file_read(neo__file *file, void *data, size_t bytes, size_t *got) {
+    *got = 0;
+    return neo__file_move(file, 0, -1, data, bytes, got);
+}
+/* neo__file_read_at: exactly these bytes, without moving the place of neo__file_read: for several
+   threads at once. A file that ends before is NEO_ERR_IO. */
+NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t offset, void *data,
+                                                size_t bytes) {
+    size_t got = 0;
+    NEO__TRY(neo__file_move(file, 0, offset, data, bytes, &got));
+    NEO__CHECK(got == bytes, NEO_ERR_IO, "%s: ends before byte %" PRId64, file->path,
+               offset + (int64_t)bytes);
+    return NEO_OK;
+}
+/* neo__file_write_at: all of it there, as neo__file_read_at. neo__file_write: behind the rest. */
+static neo_status neo__file_write_at(const neo__file *file, int64_t offset, const void *data,
+                                     size_t bytes) {
+    size_t done = 0;
+    return neo__file_move(file, 1, offset, (void *)(uintptr_t)data, bytes, &done);
+}
+static neo_status neo__file_write(neo__file *file, const void *data, size_t bytes) {
+    return neo__file_write_at(file, -1, data, bytes);
+}
 
 NEO__HOT_END
 /* neo__dir_make: the directory and those above it, their names flushed to disk; one that exists is
@@ -952,71 +908,20 @@ NEO__UNUSED static neo_status neo__path_size(const char *path, int64_t *size) {
    >>impl-crc32c
 
    CRC-32C (Castagnoli; reflected polynomial 0x82F63B78), as iSCSI and ext4 use it. With the
-   instruction where the machine has one (asked at run time), else eight bytes per step through
-   eight tables ("slicing by 8"): table k holds the checksum of a byte with k zero bytes behind.
-   Checksums are linear over xor, so the entries of the eight powers of two give a table, and the
-   compiler computes it.
+   instruction where the machine has one (asked at run time), as all of x86-64 since 2009 and of
+   AArch64 servers, phones and laptops; else by a table of what four bits make of the checksum.
    ------------------------------------------------------------------------ */
-#if defined(NEO_INFERENCE)
-enum { NEO__CRC_TABLES = 1 };
-#else
-enum { NEO__CRC_TABLES = 8 };
-#endif
-#define NEO__CRC_1(i, a, b, c, d, e, f, g, h)                                                      \
-    (((i) & 1 ? a : 0u) ^ ((i) & 2 ? b : 0u) ^ ((i) & 4 ? c : 0u) ^ ((i) & 8 ? d : 0u) ^           \
-     ((i) & 16 ? e : 0u) ^ ((i) & 32 ? f : 0u) ^ ((i) & 64 ? g : 0u) ^ ((i) & 128 ? h : 0u))
-#define NEO__CRC_4(i, a, b, c, d, e, f, g, h)                                                      \
-    NEO__CRC_1(i, a, b, c, d, e, f, g, h), NEO__CRC_1((i) + 1, a, b, c, d, e, f, g, h),            \
-    NEO__CRC_1((i) + 2, a, b, c, d, e, f, g, h), NEO__CRC_1((i) + 3, a, b, c, d, e, f, g, h)
-#define NEO__CRC_16(i, a, b, c, d, e, f, g, h)                                                     \
-    NEO__CRC_4(i, a, b, c, d, e, f, g, h), NEO__CRC_4((i) + 4, a, b, c, d, e, f, g, h),            \
-    NEO__CRC_4((i) + 8, a, b, c, d, e, f, g, h), NEO__CRC_4((i) + 12, a, b, c, d, e, f, g, h)
-#define NEO__CRC_64(i, a, b, c, d, e, f, g, h)                                                     \
-    NEO__CRC_16(i, a, b, c, d, e, f, g, h), NEO__CRC_16((i) + 16, a, b, c, d, e, f, g, h),         \
-    NEO__CRC_16((i) + 32, a, b, c, d, e, f, g, h), NEO__CRC_16((i) + 48, a, b, c, d, e, f, g, h)
-#define NEO__CRC_TABLE(a, b, c, d, e, f, g, h)                                                     \
-    {                                                                                              \
-        NEO__CRC_64(0, a, b, c, d, e, f, g, h), NEO__CRC_64(64, a, b, c, d, e, f, g, h),           \
-        NEO__CRC_64(128, a, b, c, d, e, f, g, h), NEO__CRC_64(192, a, b, c, d, e, f, g, h)         \
-    }
-static const uint32_t neo__crc_table[NEO__CRC_TABLES][256] = {
-    NEO__CRC_TABLE(0xF26B8303u, 0xE13B70F7u, 0xC79A971Fu, 0x8AD958CFu,
-                   0x105EC76Fu, 0x20BD8EDEu, 0x417B1DBCu, 0x82F63B78u),
-#if !defined(NEO_INFERENCE)
-    NEO__CRC_TABLE(0x13A29877u, 0x274530EEu, 0x4E8A61DCu, 0x9D14C3B8u,
-                   0x3FC5F181u, 0x7F8BE302u, 0xFF17C604u, 0xFBC3FAF9u),
-    NEO__CRC_TABLE(0xA541927Eu, 0x4F6F520Du, 0x9EDEA41Au, 0x38513EC5u,
-                   0x70A27D8Au, 0xE144FB14u, 0xC76580D9u, 0x8B277743u),
-    NEO__CRC_TABLE(0xDD45AAB8u, 0xBF672381u, 0x7B2231F3u, 0xF64463E6u,
-                   0xE964B13Du, 0xD725148Bu, 0xABA65FE7u, 0x52A0C93Fu),
-    NEO__CRC_TABLE(0x38116FACu, 0x7022DF58u, 0xE045BEB0u, 0xC5670B91u,
-                   0x8F2261D3u, 0x1BA8B557u, 0x37516AAEu, 0x6EA2D55Cu),
-    NEO__CRC_TABLE(0xEF306B19u, 0xDB8CA0C3u, 0xB2F53777u, 0x6006181Fu,
-                   0xC00C303Eu, 0x85F4168Du, 0x0E045BEBu, 0x1C08B7D6u),
-    NEO__CRC_TABLE(0x68032CC8u, 0xD0065990u, 0xA5E0C5D1u, 0x4E2DFD53u,
-                   0x9C5BFAA6u, 0x3D5B83BDu, 0x7AB7077Au, 0xF56E0EF4u),
-    NEO__CRC_TABLE(0x493C7D27u, 0x9278FA4Eu, 0x211D826Du, 0x423B04DAu,
-                   0x847609B4u, 0x0D006599u, 0x1A00CB32u, 0x34019664u),
-#endif
-};
-#undef NEO__CRC_TABLE
-#undef NEO__CRC_64
-#undef NEO__CRC_16
-#undef NEO__CRC_4
-#undef NEO__CRC_1
-
 /* The running checksum, not inverted. */
 static uint32_t neo__crc32c_table(uint32_t crc, const unsigned char *p, size_t bytes) {
-    const uint32_t(*t)[256] = neo__crc_table;
-#if !defined(NEO_INFERENCE)
-    for (; bytes >= 8; p += 8, bytes -= 8) {
-        uint32_t low = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                              (uint32_t)p[3] << 24);
-        crc = t[7][low & 255] ^ t[6][low >> 8 & 255] ^ t[5][low >> 16 & 255] ^ t[4][low >> 24] ^
-              t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^ t[0][p[7]];
+    static const uint32_t table[16] = {
+        0x00000000u, 0x105EC76Fu, 0x20BD8EDEu, 0x30E349B1u, 0x417B1DBCu, 0x5125DAD3u,
+        0x61C69362u, 0x7198540Du, 0x82F63B78u, 0x92A8FC17u, 0xA24BB5A6u, 0xB21572C9u,
+        0xC38D26C4u, 0xD3D3E1ABu, 0xE330A81Au, 0xF36E6F75u};
+    for (; bytes > 0; p++, bytes--) {
+        crc ^= *p;
+        crc = crc >> 4 ^ table[crc & 15];
+        crc = crc >> 4 ^ table[crc & 15];
     }
-#endif
-    for (; bytes > 0; p++, bytes--) crc = crc >> 8 ^ t[0][(crc ^ *p) & 255];
     return crc;
 }
 
@@ -1492,15 +1397,8 @@ static void neo__metrics_keep(neo_metrics *metrics, const float *x, const float 
         metrics->bins[(y[i] > 0.0f ? 3 : 1) * half + bin] += weight ? (double)weight[i] : 1.0;
     }
 }
-NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
-                                               neo_tensor label, neo_tensor weight) {
-    const char *fn = "neo_metrics_update_weighted";
-    NEO__CHECK_LIVE(metrics, fn, "metrics");
-    const float *x = NULL, *y = NULL, *w = (const float *)weight.data;
-    NEO__CHECK(metrics->weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
-    NEO__TRY(neo__metrics_whole(metrics, fn));
-    NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
-    int64_t count = logit.shape[0];
+static neo_status neo__metrics_weights(const char *fn, neo_tensor weight, int64_t count) {
+    const float *w = (const float *)weight.data;
     NEO__CHECK(weight.ndim >= 1 && weight.dtype == NEO_F32 && weight.place == NEO_HOST &&
                    neo_tensor_is_contiguous(weight) && neo_tensor_count(weight) == count &&
                    (w || count == 0),
@@ -1508,36 +1406,39 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
     for (int64_t i = 0; i < count; i++)
         NEO__CHECK(w[i] >= 0.0f && w[i] - w[i] == 0.0f, NEO_ERR_RANGE,
                    "%s: weight of sample %" PRId64 " is %g", fn, i, (double)w[i]);
+    return NEO_OK;
+}
+/* weight: NULL, as metrics without weights want it. */
+static neo_status neo__metrics_add(neo_metrics *metrics, const char *fn, neo_tensor logit,
+                                   neo_tensor label, const neo_tensor *weight) {
+    NEO__CHECK_LIVE(metrics, fn, "metrics");
+    const float *x = NULL, *y = NULL, *w = weight ? (const float *)weight->data : NULL;
+    NEO__CHECK(metrics->weighted || !weight, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__CHECK(!metrics->weighted || weight, NEO_ERR_STATE,
+               "%s: metrics were created for weights", fn);
+    NEO__TRY(neo__metrics_whole(metrics, fn));
+    NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
+    const int64_t count = logit.shape[0];
+    if (weight) NEO__TRY(neo__metrics_weights(fn, *weight, count));
     neo__fp_state fp = neo__fp_enter();
     neo__metric_sums *sums = &metrics->lifetime;
     for (int64_t i = 0; i < count; i++) {
         if (sums->positives + sums->negatives == metrics->capacity) break;
         int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
-        metrics->pairs[to] = neo__sort_pair(x[i], w[i]);
+        if (w) metrics->pairs[to] = neo__sort_pair(x[i], w[i]);
+        else metrics->keys[to] = neo__sort_key(x[i]);
     }
     neo__metrics_keep(metrics, x, y, w, count);
     neo__metric_sums_add(metrics->ctx, sums, x, y, w, count);
     neo__fp_leave(fp);
     return NEO_OK;
 }
+NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
+                                               neo_tensor label, neo_tensor weight) {
+    return neo__metrics_add(metrics, "neo_metrics_update_weighted", logit, label, &weight);
+}
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
-    NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
-    NEO__CHECK(!metrics->weighted, NEO_ERR_STATE,
-               "neo_metrics_update: metrics were created for weights");
-    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_update"));
-    const float *x = NULL, *y = NULL;
-    NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
-    neo__fp_state fp = neo__fp_enter();
-    neo__metric_sums *sums = &metrics->lifetime;
-    for (int64_t i = 0; i < logit.shape[0]; i++) {
-        if (sums->positives + sums->negatives == metrics->capacity) break;
-        int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
-        metrics->keys[to] = neo__sort_key(x[i]);
-    }
-    neo__metrics_keep(metrics, x, y, NULL, logit.shape[0]);
-    neo__metric_sums_add(metrics->ctx, sums, x, y, NULL, logit.shape[0]);
-    neo__fp_leave(fp);
-    return NEO_OK;
+    return neo__metrics_add(metrics, "neo_metrics_update", logit, label, NULL);
 }
 
 /* ---- values ---- */
@@ -1754,14 +1655,6 @@ static void neo__duration(double seconds, char *out) {
     else if (s >= 3600)
         snprintf(out, 32, "%d:%02d:%02d", (int)(s / 3600), (int)(s % 3600 / 60), (int)(s % 60));
     else snprintf(out, 32, "%d:%02d", (int)(s / 60), (int)(s % 60));
-}
-static void neo__append(char *text, size_t bytes, const char *format, ...) NEO__PRINTF(3, 4);
-static void neo__append(char *text, size_t bytes, const char *format, ...) {
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, bytes - used, format, args);
-    va_end(args);
 }
 /* A bar of `columns` characters; block characters take three bytes and have half steps. */
 static void neo__bar(const neo_progress *p, double share, int columns, char *out) {
@@ -2254,23 +2147,24 @@ static void neo__trace_line(const neo_trace *trace, int64_t i, char *line) {
     neo__trace_quoted(label, sizeof label, s->label);
     neo__trace_us(begin, neo__trace_time(trace, s->begin_ns));
     neo__trace_us(length, neo__trace_time(trace, end) - neo__trace_time(trace, s->begin_ns));
-    int at = snprintf(line, NEO__TRACE_LINE,
-                      "%s{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%s,\"dur\":%s,\"name\":\"%s\","
-                      "\"cat\":\"%s\",\"args\":{",
-                      comma, rank, s->thread, begin, length, name, neo__span_kinds[s->kind]);
-#define NEO__TRACE_MORE(...)                                                                       \
-    at += snprintf(line + at, (size_t)(NEO__TRACE_LINE - at), __VA_ARGS__)
+    snprintf(line, NEO__TRACE_LINE,
+             "%s{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%s,\"dur\":%s,\"name\":\"%s\","
+             "\"cat\":\"%s\",\"args\":{",
+             comma, rank, s->thread, begin, length, name, neo__span_kinds[s->kind]);
     if (s->kind == NEO__SPAN_SENDS)
-        NEO__TRACE_MORE("\"local_bytes\":%" PRId64 ",\"cross_bytes\":%" PRId64
-                        ",\"control_bytes\":%" PRId64 ",\"buffer_bytes\":%" PRId64 ",",
-                        s->sent[0], s->sent[1], s->sent[2], s->buffer_bytes);
-    if (s->kind == NEO__SPAN_SENDS && label[0]) NEO__TRACE_MORE("\"of\":\"%s\",", label);
+        neo__append(line, NEO__TRACE_LINE,
+                    "\"local_bytes\":%" PRId64 ",\"cross_bytes\":%" PRId64
+                    ",\"control_bytes\":%" PRId64 ",\"buffer_bytes\":%" PRId64 ",",
+                    s->sent[0], s->sent[1], s->sent[2], s->buffer_bytes);
+    if (s->kind == NEO__SPAN_SENDS && label[0])
+        neo__append(line, NEO__TRACE_LINE, "\"of\":\"%s\",", label);
     if (s->kind >= NEO__SPAN_WAIT)
-        NEO__TRACE_MORE("\"group\":%d,\"ticket\":%" PRId64 ",", s->group, s->ticket);
-    if (s->number >= 0) NEO__TRACE_MORE("\"number\":%" PRId64 ",", s->number);
-#undef NEO__TRACE_MORE
-    if (line[at - 1] == ',') at--;
-    snprintf(line + at, (size_t)(NEO__TRACE_LINE - at), "}}");
+        neo__append(line, NEO__TRACE_LINE, "\"group\":%d,\"ticket\":%" PRId64 ",", s->group,
+                    s->ticket);
+    if (s->number >= 0) neo__append(line, NEO__TRACE_LINE, "\"number\":%" PRId64 ",", s->number);
+    char *last = line + strlen(line) - 1;
+    if (*last == ',') *last = 0;
+    neo__append(line, NEO__TRACE_LINE, "}}");
 }
 /* The next lines, from *at on, in t->block; their bytes, 0 when there are no more. */
 static size_t neo__trace_text(neo_trace *trace, int64_t *at) {
@@ -3273,9 +3167,5 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path) 
 #endif
 NEO__COLD_END
 NEO__HOST_END
-
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

@@ -336,10 +336,6 @@ NEO_API neo_status neo_items_search(const neo_items *items, const float *query,
 #endif
 
 NEO_EXACT_BEGIN
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 
@@ -2005,14 +2001,11 @@ static int neo__shown(const char *text) {
 }
 static neo_status neo__json_no_column(const neo_model *model, const char *key) {
     char some[160] = "";
-    size_t at = 0;
     for (int32_t i = 0; i < model->column_count; i++) {
         const char *name = model->columns[i];
         if (!name) continue;
-        const size_t bytes = strlen(name);
-        const int full = at + bytes + 8 > sizeof some; /* a name, and the dots after it */
-        at += (size_t)snprintf(some + at, sizeof some - at, "%s%s", at ? ", " : "",
-                               full ? "..." : name);
+        const int full = strlen(some) + strlen(name) + 8 > sizeof some; /* and the dots after it */
+        neo__append(some, sizeof some, "%s%s", some[0] ? ", " : "", full ? "..." : name);
         if (full) break;
     }
     return neo_fail(NEO_ERR_NOT_FOUND, "\"%.*s\" is no column of this model, which has %s",
@@ -3064,9 +3057,5 @@ NEO_API neo_status neo_items_create(neo_ctx *ctx, const neo_items_desc *desc, ne
 }
 NEO__COLD_END
 NEO__HOST_END
-
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

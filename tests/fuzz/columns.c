@@ -23,9 +23,9 @@ static int columns_input(const uint8_t *data, size_t size) {
         "a,\"a b\",b,c\n1, 2, x, y, >50K\n?,,,\n1::a|b::0\n1\t2\t3\n0.5;1;2\na\n1,2\n1,2,3\n"
         "1,\"a,\"\"\",0,c;d\n";
     neo_ctx *ctx = fuzz_ctx();
-    neo_schema *s = NULL;
+    neo_schema *s = NULL, *none;
     if (size > 16384) return 0;
-    FUZZ_CHECK(neo__schema_begin(ctx, "fuzz", NEO_FORMAT_DELIMITED, &s) == NEO_OK);
+    FUZZ_CHECK(neo__schema_begin(ctx, "fuzz", NEO_FORMAT_DELIMITED, text, &none, &s) == NEO_OK);
     neo_status st = neo__describe_text(s, "columns",
                                        neo__text_of((const char *)data, (const char *)data + size));
     FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT || st == NEO_ERR_ARG);
