@@ -117,7 +117,7 @@ typedef enum neo_layer_way {
     NEO_LAYER_LAST, /* backward, of data whose gradient nobody wants */
     NEO_LAYER_DOTS, /* neo_interact of r rows, as a layer of r x samples, of their columns x r */
     NEO_LAYER_DOTS_BACKWARD,
-    NEO_LAYER_ATTENTION, /* causal, as a layer of as many columns as a head, to length x heads */
+    NEO_LAYER_ATTENTION, /* causal, as a layer of heads x samples, of a head's columns x length */
     NEO_LAYER_ATTENTION_BACKWARD,
     NEO_LAYER_REST, /* of a transformer's block: 2 norms, 2 neo_add, GELU of 4 times the columns;
                        as a layer of its columns to 1 */
@@ -151,9 +151,9 @@ typedef struct neo_calibration {
                          neo_step_seconds */
     double others; /* bytes a second that count as touched besides: others share the cache; 0 */
     /* Seconds of a layer of an MLP: of a multiply-add; of an element of its input, its weights and
-       its output; of a call. Columns over which lanes go (forward those of the output, backward of
-       the input) count in whole sixteens, above 4, for multiply-adds. Zeros: as by flops. See
-       neo_layer_seconds. */
+       its output; of a call. Products of rows have no weights, but take so long of a sample.
+       Columns over which lanes go (forward those of the output, backward of the input) count in
+       whole sixteens, above 4, for multiply-adds. Zeros: as by flops. See neo_layer_seconds. */
     double layer[NEO_LAYER_COUNT][5];
 } neo_calibration;
 
@@ -375,9 +375,11 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 /* neo_layer_seconds: what a layer of in x out weights takes a rank for so many samples: by
-   cluster->calibration.layer, or by flops where that is zeros. */
+   cluster->calibration.layer, or by flops where that is zeros. bytes: that are touched between two
+   uses of its weights and of what it writes: a share of both comes from memory, by
+   calibration.cache; about a third of a step's. 0: a cache has all. */
 NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int64_t in,
-                                 int64_t out, neo_layer_way way);
+                                 int64_t out, neo_layer_way way, double bytes);
 /* neo_step_seconds: what the optimizer of so many dense parameters takes a rank whose step touches
    so many bytes, those of parameters, gradients and states among them, and calibration.others for
    each of its seconds: by calibration.step where these are many, by step_near where a cache keeps
@@ -2944,7 +2946,7 @@ typedef struct neo__timeline_build {
     int32_t count, last[NEO_LANE_COUNT]; /* the last task of each lane; -1 */
     int32_t since;   /* the one after which all are, without a pipeline */
     int32_t reduced; /* the last by which a unit's gradients are summed; -1 */
-    double away;     /* share of weights that no cache keeps until they are used again */
+    double apart;    /* bytes between two uses of weights and of what layers write */
 } neo__timeline_build;
 
 static const char *const NEO__LANE_NAMES[NEO_LANE_COUNT] = {"compute", "local", "cross"};
@@ -3083,11 +3085,10 @@ static double neo__timeline_dots(const neo__timeline_build *build, const neo_den
     const double bytes = backward ? 12.0 * (double)(rows * cols)
                                   : 8.0 * (double)neo_interact_width(cols, rows - 1, 0);
     return neo_layer_seconds(cluster, samples * (double)rows, cols, rows,
-                             backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS) +
-           samples * bytes * build->away / cluster->memory_bandwidth;
+                             backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS, 0.0) +
+           samples * bytes * neo__plan_far(cluster, build->apart) / cluster->memory_bandwidth;
 }
-/* Seconds of a unit. Layers are calibrated with weights that a cache has: others come from memory,
-   and backward their gradients, which are read and written. */
+/* Seconds of a unit. */
 static double neo__timeline_unit(const neo__timeline_build *build, int32_t k, int backward) {
     const neo_cluster *cluster = &build->plan->desc.cluster;
     const double samples = build->plan->model.batch / build->plan->model.ranks;
@@ -3101,11 +3102,8 @@ static double neo__timeline_unit(const neo__timeline_build *build, int32_t k, in
         const neo_layer_way way = !backward      ? NEO_LAYER_FORWARD
                                   : k == 0 && !l ? NEO_LAYER_LAST
                                                  : NEO_LAYER_BACKWARD;
-        const double bytes = way == NEO_LAYER_FORWARD ? 4.0 : way == NEO_LAYER_LAST ? 8.0 : 12.0;
-        seconds += neo_layer_seconds(cluster, samples, u->widths[l], u->widths[l + 1], way);
-        if (cluster->calibration.layer[way][0] > 0.0)
-            seconds += bytes * (double)(u->widths[l] * u->widths[l + 1]) * build->away /
-                       cluster->memory_bandwidth;
+        seconds += neo_layer_seconds(cluster, samples, u->widths[l], u->widths[l + 1], way,
+                                     build->apart);
     }
     return seconds;
 }
@@ -3229,12 +3227,12 @@ static double neo__timeline_touched(const neo__timeline_build *build, double sec
 }
 /* Weights and gradients were touched by the optimizer, or forward: a third of a step ago, in the
    mean. */
-static double neo__timeline_away(neo__timeline_build *build) {
+static double neo__timeline_apart(neo__timeline_build *build) {
     double seconds = 0.0;
-    build->away = 0.0;
+    build->apart = 0.0;
     for (int32_t k = 0; k < 2 * build->unit_count; k++)
         seconds += neo__timeline_unit(build, k / 2, k % 2);
-    return neo__plan_far(&build->plan->desc.cluster, neo__timeline_touched(build, seconds) / 3.0);
+    return neo__timeline_touched(build, seconds) / 3.0;
 }
 static void neo__timeline_run(neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
@@ -3243,7 +3241,7 @@ static void neo__timeline_run(neo__timeline_build *build) {
     for (int k = 0; k < NEO_LANE_COUNT; k++) build->last[k] = -1;
     build->since = build->reduced = -1;
     build->count = 0;
-    build->away = neo__timeline_away(build);
+    build->apart = neo__timeline_apart(build);
     if (!build->pipelined) ids = neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, -1);
     ids = neo__timeline_receive(build, "ids", NEO__PLAN_IDS, ids, -1); /* pipelined: sent before */
     rows = neo__timeline_add(build, "lookup", "", NEO_LANE_COMPUTE,
@@ -3336,20 +3334,27 @@ static void neo__layer_terms(double *term, double samples, int64_t in, int64_t o
     term[0] = samples * (way == NEO_LAYER_FORWARD ? i * neo__layer_lanes(out)
                          : way <= NEO_LAYER_LAST  ? neo__layer_lanes(in) * o
                                                   : i * o);
-    term[1] = samples * i, term[2] = i * o, term[3] = samples * o;
+    const int dots = way == NEO_LAYER_DOTS || way == NEO_LAYER_DOTS_BACKWARD; /* no weights */
+    term[1] = samples * i, term[2] = dots ? samples / o : i * o, term[3] = samples * o;
     term[4] = 1.0;
 }
+/* Layers are calibrated with weights and tensors that a cache has: others come from memory, weights
+   backward with their gradients, which are read and written. */
 NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int64_t in,
-                                 int64_t out, neo_layer_way way) {
+                                 int64_t out, neo_layer_way way, double bytes) {
     const double *by = cluster->calibration.layer[way],
-                 flops = cluster->flops > 0.0 ? cluster->flops : 50e9;
+                 flops = cluster->flops > 0.0 ? cluster->flops : 50e9,
+                 bandwidth = cluster->memory_bandwidth > 0.0 ? cluster->memory_bandwidth : 10e9;
     double x[5], seconds = 0.0;
     if (by[0] <= 0.0)
         return 2.0 * samples * (double)in * (double)out *
                (way == NEO_LAYER_BACKWARD ? 2.0 : 1.0) / flops;
     neo__layer_terms(x, samples, in, out, way);
     for (int k = 0; k < 5; k++) seconds += by[k] * x[k];
-    return seconds;
+    if (way > NEO_LAYER_LAST) return seconds;
+    const double weights = way == NEO_LAYER_FORWARD ? 4.0 : way == NEO_LAYER_LAST ? 8.0 : 12.0,
+                 writes = way == NEO_LAYER_FORWARD ? x[3] : way == NEO_LAYER_BACKWARD ? x[1] : 0.0;
+    return seconds + (weights * x[2] + 4.0 * writes) * neo__plan_far(cluster, bytes) / bandwidth;
 }
 /* A state was touched a step ago, a parameter and its gradient in backward, which is two thirds of
    one: a third ago, in the mean. */
@@ -7466,8 +7471,9 @@ static void neo__calibrate_ids(const neo__calibrate_table *table, int set, int r
     }
     for (int64_t i = 0; i <= batch->batch * table->count; i++) id[table->ids + i] = i * pooling;
 }
-/* All sets, those behind the most first, as others find what they leave. memory NULL: as many rows
-   as ids, with nothing between. */
+/* All sets, those behind the most first, as others find what they leave; far bags by row-wise state
+   alone, as each waits for others on the machine to take a cache. memory NULL: as many rows as
+   ids, with nothing between. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
     static const neo__calibrate_set order[] = {
@@ -7503,7 +7509,8 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
     neo_status status = neo_bags_create(ctx, &desc, &bags);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
     for (int k = memory ? 0 : NEO__SET_COUNT - 1; k < NEO__SET_COUNT; k++) {
-        const int set = (int)order[k], less = neo__calibrate_is_far(set) ? 2 : 1;
+        const int set = (int)order[k], less = set == NEO__SET_FAR ? 2 : 1;
+        if (less == 1 && neo__calibrate_is_far(set) && t->kind != NEO_BAG_ROWWISE_ADAGRAD) continue;
         for (int run = 0; run < NEO__CALIBRATE_RUNS / less && status == NEO_OK; run++) {
             neo__calibrate_ids(t, set, run, &batch, id);
             status = neo__calibrate_run(ctx, bags, &batch,
@@ -7593,6 +7600,11 @@ static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory,
             took[1][k][i] = neo__calibrate_median(&table.update[k]) * cluster->memory_bandwidth;
         }
     }
+    for (int i = 0; i < KINDS; i++)
+        for (int way = 0; way < 2; way++) {
+            took[way][NEO__SET_FAR_BAG][i] = took[way][NEO__SET_FAR_BAG][ROWWISE];
+            took[way][NEO__SET_LESS_FAR_BAG][i] = took[way][NEO__SET_LESS_FAR_BAG][ROWWISE];
+        }
     for (int way = 0; way < 2; way++) {
         double *table = rows[NEO_ROWS_LOOKUP_TABLE + way][wide];
         for (int k = 0; k < TABLE_SETS; k++) {
@@ -7871,6 +7883,7 @@ typedef struct neo__calibrate_block {
     neo_ctx *ctx;
     float *others;
     int64_t n, length, dim, heads;
+    int attends; /* alone: the rest is that of another length */
     neo_tensor t[NEO__BLOCK_TENSORS], v[4]; /* of n rows; gain, bias and their gradients */
     neo__calibrate_times attention[2], rest[2];
     double took; /* of a rest under way */
@@ -7950,14 +7963,21 @@ static neo_status neo__calibrate_attend(neo__calibrate_block *block, int back) {
     neo__calibrate_add(&block->attention[back], block->ctx, began);
     return NEO_OK;
 }
+static neo_status neo__calibrate_rest(neo__calibrate_block *block, int back) {
+    if (block->attends) return NEO_OK;
+    if (!back) neo__calibrate_far(block);
+    block->took = 0.0;
+    NEO__TRY(back ? neo__calibrate_backward(block) : neo__calibrate_forward(block));
+    neo__calibrate_put(&block->rest[back], block->took);
+    return NEO_OK;
+}
+/* Other blocks come once between forward and backward, and once between steps. */
 static neo_status neo__calibrate_block_runs(neo__calibrate_block *block) {
-    for (int run = 0; run < 2 * NEO__CALIBRATE_RUNS; run++) {
-        const int back = run % 2;
-        NEO__TRY(neo__calibrate_attend(block, back));
-        neo__calibrate_far(block);
-        block->took = 0.0;
-        NEO__TRY(back ? neo__calibrate_backward(block) : neo__calibrate_forward(block));
-        neo__calibrate_put(&block->rest[back], block->took);
+    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        NEO__TRY(neo__calibrate_rest(block, 0));
+        NEO__TRY(neo__calibrate_attend(block, 0));
+        NEO__TRY(neo__calibrate_attend(block, 1));
+        NEO__TRY(neo__calibrate_rest(block, 1));
     }
     return NEO_OK;
 }
@@ -7982,24 +8002,25 @@ static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
     return status;
 }
 static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { COUNT = 8 };
+    enum { COUNT = 8, RESTS = 4 };
     double x[2][COUNT][5], seconds[4][COUNT];
     for (int i = 0; i < COUNT; i++) {
-        const int64_t n = i & 1 ? 1024 : 256, length = i & 2 ? 256 : 64, dim = i & 4 ? 64 : 32,
-                      heads = i & 4 ? 6 : 4;
+        const int64_t n = i & 1 ? 1024 : 256, dim = i & 2 ? 64 : 32, heads = i & 2 ? 6 : 4,
+                      length = i < RESTS ? 64 : 256;
         NEO__ZERO(neo__calibrate_block, block);
         block.ctx = ctx;
         block.others = memory;
         block.n = n, block.length = length, block.dim = dim, block.heads = heads;
+        block.attends = i >= RESTS;
         NEO__TRY(neo__calibrate_block_run(&block));
         for (int way = 0; way < 4; way++)
             seconds[way][i] = neo__calibrate_median(way < 2 ? &block.attention[way]
                                                             : &block.rest[way - 2]);
-        neo__layer_terms(x[0][i], (double)n, dim, length * heads, NEO_LAYER_ATTENTION);
+        neo__layer_terms(x[0][i], (double)(n * heads), dim, length, NEO_LAYER_ATTENTION);
         neo__layer_terms(x[1][i], (double)n, dim * heads, 1, NEO_LAYER_REST);
     }
     for (int way = 0; way < 4; way++)
-        neo__calibrate_fit(x[way / 2], seconds[way], COUNT,
+        neo__calibrate_fit(x[way / 2], seconds[way], way < 2 ? COUNT : RESTS,
                            cluster->calibration.layer[NEO_LAYER_ATTENTION + way]);
     return NEO_OK;
 }

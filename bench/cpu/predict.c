@@ -55,6 +55,7 @@ typedef struct work {
     void (*predict)(struct work *, const neo_cluster *, double *part); /* and of the whole */
     neo_ctx *ctx;
     double last, took[PARTS + 1]; /* of the step under way; the last: of no part */
+    int turns;                    /* batches that steps take in turns; 0: all */
 } work;
 static void over(work *w, int part) {
     const double now = bench_seconds(w->ctx);
@@ -66,16 +67,22 @@ static void over(work *w, int part) {
         BENCH_OK(call);                                                                            \
         over(w, part);                                                                             \
     } while (0)
-static int batches_in_turn = BATCHES;
 /* Seconds of the step. */
 static double take(work *w, int i) {
     double all = 0;
     memset(w->took, 0, sizeof w->took);
     w->last = bench_seconds(w->ctx);
-    w->step(w, i % batches_in_turn);
+    w->step(w, i % (w->turns ? w->turns : MOST_BATCHES));
     over(w, PARTS);
     for (int k = 0; k <= PARTS; k++) all += w->took[k];
     return all;
+}
+
+/* As many batches as take a second: one that waits for longer may find its pages resting, in which
+   the host of a virtual machine takes them away: each costs 10 to 20 us at its next touch. */
+static void take_turns(work *w, double seconds_of_step) {
+    const double turns = 1 / seconds_of_step;
+    w->turns = turns < 2 ? 2 : turns < MOST_BATCHES ? (int)turns : MOST_BATCHES;
 }
 
 /* ---- DLRM and DCNv2 ---- */
@@ -381,27 +388,35 @@ static void gpt_step(work *w, int step) {
     over(w, PARTS);
     OVER(2 * BACK, neo_optim_step(gpt.optim, 0.001f));
 }
-static void gpt_predict(work *w, const neo_cluster *c, double *part) {
+/* Parts of a step whose layers have so many bytes between two uses; the bytes that it touches. */
+static double gpt_parts(const work *w, const neo_cluster *c, double apart, double *part) {
     const double rows = (double)(w->batch * LENGTH);
     double params = (LETTERS + LENGTH) * COLS, touched = 0;
+    memset(part, 0, (PARTS + 1) * sizeof *part);
     for (int back = 0; back < 2; back++) {
         double *p = part + back * BACK;
         const neo_layer_way way = back ? NEO_LAYER_BACKWARD : NEO_LAYER_FORWARD;
         for (int k = 0; k < LINEARS; k++) {
             const int64_t in = OF_TENSOR[LINEAR[k][0]], out = OF_TENSOR[LINEAR[k][1]];
-            p[LAYER] += BLOCKS * neo_layer_seconds(c, rows, in, out, way);
+            p[LAYER] += BLOCKS * neo_layer_seconds(c, rows, in, out, way, apart);
             params += back * BLOCKS * (double)((in + 1) * out);
         }
-        p[ATTEND] = BLOCKS * neo_layer_seconds(c, rows, COLS / HEADS, LENGTH * HEADS,
-                                               (neo_layer_way)(NEO_LAYER_ATTENTION + back));
+        p[ATTEND] = BLOCKS * neo_layer_seconds(c, HEADS * rows, COLS / HEADS, LENGTH,
+                                               (neo_layer_way)(NEO_LAYER_ATTENTION + back), 0);
         p[REST] = BLOCKS * neo_layer_seconds(c, rows, COLS, 1,
-                                             (neo_layer_way)(NEO_LAYER_REST + back));
-        p[HEAD] = neo_layer_seconds(c, rows, COLS, LETTERS, way);
+                                             (neo_layer_way)(NEO_LAYER_REST + back), 0);
+        p[HEAD] = neo_layer_seconds(c, rows, COLS, LETTERS, way, apart);
     }
     for (int k = 0; k < TENSORS; k++) touched += BLOCKS * 4 * rows * (double)OF_TENSOR[k];
     for (int k = 0; k < 2 * BACK; k++) touched += c->calibration.others * part[k];
-    part[2 * BACK] = neo_step_seconds(c, params, 12 * params + touched);
+    touched += 12 * params;
+    part[2 * BACK] = neo_step_seconds(c, params, touched);
     for (int k = 0; k < PARTS; k++) part[PARTS] += part[k];
+    return touched;
+}
+static void gpt_predict(work *w, const neo_cluster *c, double *part) {
+    const double touched = gpt_parts(w, c, 0, part);
+    (void)gpt_parts(w, c, touched / 3, part);
 }
 
 /* ---- over ranks ---- */
@@ -710,10 +725,7 @@ static void run(work *w, int threads, int wall) {
     const double once = (take(w, 0), take(w, 1));
     int steps = (int)((bench.quick ? 0.3 : 2) / once);
     steps = steps < 3 ? 3 : steps > STEPS ? STEPS : steps;
-    batches_in_turn = (int)(1 / once); /* each rests for a second at most */
-    batches_in_turn = batches_in_turn < BATCHES        ? BATCHES
-                      : batches_in_turn > MOST_BATCHES ? MOST_BATCHES
-                                                       : batches_in_turn;
+    take_turns(w, once);
     for (int r = 0; r <= rounds; r++) {
         for (int k = 0; k <= wall; k++) {
             neo_cluster cluster = {.ranks = 1};
@@ -725,10 +737,9 @@ static void run(work *w, int threads, int wall) {
             const int of = k > PARTS, at = of ? PARTS : k;
             ratio[k][r - 1] = (part[0][of][at] + part[1][of][at]) / 2 / measured[at][r - 1];
         }
-        /* As many find pages and caches as steps leave them: pages of a virtual machine that rest
-           for seconds cost 10 to 20 us at their first touch. */
-        for (int i = -batches_in_turn; i < steps && r < rounds; i++) {
-            const double all = take(w, i + batches_in_turn);
+        /* All have rested while neo_calibrate ran: as many steps bring them back. */
+        for (int i = -w->turns; i < steps && r < rounds; i++) {
+            const double all = take(w, i + w->turns);
             for (int k = 0; k <= PARTS && i >= 0; k++) t[k][i] = k < PARTS ? w->took[k] : all;
         }
         for (int k = 0; k <= PARTS && r < rounds; k++) measured[k][r] = bench_median(t[k], steps);
@@ -750,23 +761,17 @@ static void run(work *w, int threads, int wall) {
 }
 
 int main(int argc, char **argv) {
-#define DLRM(meet) {"bottom_forward", "bags_forward", meet "_forward", "top_forward",              \
-                    "top_backward", meet "_backward", "bags_backward", "bottom_backward",          \
-                    "optimizer"}, 9
+#define DLRM(name, meet, batch, way)                                                               \
+    {name, {"bottom_forward", "bags_forward", meet "_forward", "top_forward", "top_backward",      \
+            meet "_backward", "bags_backward", "bottom_backward", "optimizer"}, 9, batch,          \
+     way##_create, way##_step, way##_destroy, dlrm_predict, 0, 0, {0}, 0}
     static work all[] = {
         {"gpt", {"layers_forward", "attention_forward", "rest_forward", "head_forward",
                  "layers_backward", "attention_backward", "rest_backward", "head_backward",
-                 "optimizer"}, 9, 12, gpt_create, gpt_step, gpt_destroy, gpt_predict, 0, 0, {0}},
-        {"kaggle", DLRM("interact"), 128, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
-         0, 0, {0}},
-        {"kaggle", DLRM("interact"), 2048, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
-         0, 0, {0}},
-        {"mlperf", DLRM("interact"), 128, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
-         0, 0, {0}},
-        {"dcnv2", DLRM("cross"), 128, dcn_create, dcn_step, dcn_destroy, dlrm_predict, 0, 0, {0}},
-        {"mlperf", DLRM("interact"), 2048, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
-         0, 0, {0}},
-        {"dcnv2", DLRM("cross"), 2048, dcn_create, dcn_step, dcn_destroy, dlrm_predict, 0, 0, {0}}};
+                 "optimizer"}, 9, 12, gpt_create, gpt_step, gpt_destroy, gpt_predict, 0, 0, {0}, 0},
+        DLRM("kaggle", "interact", 128, dlrm), DLRM("kaggle", "interact", 2048, dlrm),
+        DLRM("mlperf", "interact", 128, dlrm), DLRM("dcnv2", "cross", 128, dcn),
+        DLRM("mlperf", "interact", 2048, dlrm), DLRM("dcnv2", "cross", 2048, dcn)};
     bench_begin(argc, argv);
     const int last = (int)(sizeof all / sizeof *all) - (bench.quick ? 2 : 0);
     for (int i = 0; i < last; i++)

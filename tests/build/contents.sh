@@ -19,7 +19,7 @@ budget() {
     neo_data.h) echo 8023 0 0 0 ;;
     neo_serve.h) echo 3061 0 0 0 ;;
     neo_comm.h) echo 4981 0 0 52 ;;
-    neo_plan.h) echo 8047 0 0 1 ;;
+    neo_plan.h) echo 8068 0 0 1 ;;
     neo_fsdp.h) echo 7424 0 0 0 ;;
     neo_cuda.cuh) echo 8150 0 0 32 ;;
     esac

@@ -709,7 +709,8 @@ static void layers_took(const neo_dense_unit *units, double took[3][2]) {
 }
 /* Units with widths take the seconds of their layers, the first without a gradient of its input;
    the optimizer comes last. Weights that no cache keeps come from memory, once forward, and
-   backward with their gradients; the first layer's, which has no use for them, without. */
+   backward with their gradients; so does what a layer writes, 500 samples of its output, or of its
+   input's gradient, which the first has not. */
 static void layers(void) {
     static const int64_t widths[3] = {3, 7, 2};
     const neo_dense_unit units[2] = {{"u", 5, 100, 0, widths, 3, {0, 0}},
@@ -727,7 +728,8 @@ static void layers(void) {
     layers_took(units, far);
     m.d.cluster.calibration.cache = 1e30;
     layers_took(units, took);
-    const double bytes[2][2] = {{4 * (21 + 14), 4 * 21}, {8 * 21 + 12 * 14, 12 * 21}};
+    const double bytes[2][2] = {{4 * (21 + 14) + 4 * 500 * (7 + 2), 4 * 21 + 4 * 500 * 7},
+                                {8 * 21 + 12 * 14 + 4 * 500 * 7, 12 * 21 + 4 * 500 * 3}};
     for (int i = 0; i < 4; i++)
         CHECK_NEAR(far[i / 2][i % 2] - took[i / 2][i % 2], bytes[i / 2][i % 2] / 10e9, 1e-15);
     double want[3][2]; /* [way][layer] of 500 samples */
@@ -744,6 +746,16 @@ static void layers(void) {
     CHECK_NEAR(took[1][1], want[1][0], 1e-15);
     CHECK_NEAR(took[2][0], 400 * 20 / 10e9, 1e-15);
     optimizer(units);
+    m.d.cluster.calibration.cache = 1e6; /* after as many bytes it has lost half */
+    m.d.cluster.memory_bandwidth = 20e9;
+    for (int way = 0; way < NEO_LAYER_COUNT; way++) {
+        const double moved[3] = {4 * 21 + 4 * 500 * 7, 12 * 21 + 4 * 500 * 3, 8 * 21};
+        const double more =
+            neo_layer_seconds(&m.d.cluster, 500, 3, 7, (neo_layer_way)way, 1e6) -
+            neo_layer_seconds(&m.d.cluster, 500, 3, 7, (neo_layer_way)way, 0);
+        CHECK_NEAR(more, way < 3 ? moved[way] / 2 / 20e9 : 0, 1e-13);
+    }
+    m.d.cluster.memory_bandwidth = 0;
     const neo_dense_unit dots = {"d", 5, 0, 1, NULL, 0, {3, 7}}; /* products: 3 rows, 7 columns */
     for (int i = 0; i < 2; i++) { /* what no cache keeps: z; the rows, and their gradients */
         m.d.cluster.calibration.cache = i ? 1e-3 : 1e30;
@@ -756,7 +768,7 @@ static void layers(void) {
                 const int forward = !strcmp(task[k].name, "forward");
                 const double a = forward ? 16 : 21, n = 500 * 3;
                 const double away = i * 500 * (forward ? 8 * (7 + 3) : 12 * 21) / 10e9;
-                CHECK_NEAR(task[k].seconds, 1e-9 * (a * n * 21 + (a + 1) * n * 7 + (a + 2) * 21 +
+                CHECK_NEAR(task[k].seconds, 1e-9 * (a * n * 21 + (a + 1) * n * 7 + (a + 2) * 500 +
                                                     (a + 3) * n * 3 + a + 4) + away, 1e-15);
                 took[2][1] += 1;
             }
@@ -777,7 +789,7 @@ static void layers(void) {
     neo_plan_destroy(plan);
     m.d.cluster.calibration.layer[2][1] = -1;
     CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_ARG, "calibration.layer");
-    CHECK_NEAR(neo_layer_seconds(&(neo_cluster){.flops = 1e9}, 10, 3, 7, NEO_LAYER_BACKWARD),
+    CHECK_NEAR(neo_layer_seconds(&(neo_cluster){.flops = 1e9}, 10, 3, 7, NEO_LAYER_BACKWARD, 0),
                4 * 210 / 1e9, 1e-15);
 }
 /* Without chance sampled steps are the timeline's, those of ranks that share all evenly as long as
@@ -957,7 +969,7 @@ static void own_clock(void) {
     REQUIRE_OK(neo_calibrate(two, &c));
     CHECK_NEAR(c.memory_bandwidth, 2.0 * 4.0 * (16 << 20) / 1e-3, 1e-3);
     CHECK_NEAR(c.flops, 2.0 * 512 * 512 * 512 / 1e-3, 1e-3);
-    CHECK_NEAR(neo_layer_seconds(&c, 300, 40, 50, NEO_LAYER_FORWARD), 1e-3, 1e-5);
+    CHECK_NEAR(neo_layer_seconds(&c, 300, 40, 50, NEO_LAYER_FORWARD, 0), 1e-3, 1e-5);
     CHECK(neo_ctx_time_ns(two) > 1000 * 1000000);
     neo_ctx_destroy(two);
 }
@@ -1045,7 +1057,7 @@ static void calibration(void) {
               c.calibration.rows[i / 6][i / 3 % 2][i % 3] < 1e7);
     for (int way = 0; way < NEO_LAYER_COUNT; way++) { /* of a large layer about as by flops */
         const int64_t out = way < NEO_LAYER_REST ? 512 : 1;
-        const double ratio = neo_layer_seconds(&c, 512, 512, out, (neo_layer_way)way) * c.flops /
+        const double ratio = neo_layer_seconds(&c, 512, 512, out, (neo_layer_way)way, 0) * c.flops /
                              (2.0 * 512 * 512 * (double)out);
         CHECK(ratio > 0.01 && ratio < (out > 1 ? 100 : 1e5));
     }

@@ -316,23 +316,26 @@ static void predict_operations(const run *r, double *seconds) {
                   shape[4][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
     const double pieces = (double)(neo_fsdp_pieces(r->t.fsdp) * r->o->accumulate),
                  rows = (double)(r->o->batch * r->o->accumulate * r->o->context) /
-                        (r->me.ranks * pieces);
+                        (r->me.ranks * pieces),
+                 params = (double)r->predicted.master_bytes / 4,
+                 block = 24 * 4 * rows * (double)w, /* its tensors, with their gradients */
+                 touched = 12 * params + block * (double)m->layers;
     memset(seconds, 0, OPERATIONS * sizeof *seconds);
     for (int back = 0; back < 2; back++) {
         const neo_layer_way way = back ? NEO_LAYER_BACKWARD : NEO_LAYER_FORWARD;
         const double blocks = pieces * (double)m->layers * (!back && m->recompute ? 2 : 1);
         for (int k = 0; k < 4; k++)
-            seconds[2 * back] += blocks * neo_layer_seconds(c, rows, shape[k][0], shape[k][1], way);
-        seconds[2 * back] += pieces * neo_layer_seconds(c, rows, w, m->vocabulary, way);
+            seconds[2 * back] +=
+                blocks * neo_layer_seconds(c, rows, shape[k][0], shape[k][1], way, touched / 3);
+        seconds[2 * back] +=
+            pieces * neo_layer_seconds(c, rows, w, m->vocabulary, way, touched / 3);
         seconds[2 * back + 1] =
-            blocks * neo_layer_seconds(c, rows, w / m->heads, m->context * m->heads,
-                                       (neo_layer_way)(NEO_LAYER_ATTENTION + back));
+            blocks * neo_layer_seconds(c, (double)m->heads * rows, w / m->heads, m->context,
+                                       (neo_layer_way)(NEO_LAYER_ATTENTION + back), 0);
         seconds[4] += blocks * neo_layer_seconds(c, rows, w, 1,
-                                                 (neo_layer_way)(NEO_LAYER_REST + back));
+                                                 (neo_layer_way)(NEO_LAYER_REST + back), 0);
     }
-    const double params = (double)r->predicted.master_bytes / 4,
-                 block = 24 * 4 * rows * (double)w; /* its tensors, with their gradients */
-    seconds[5] = neo_step_seconds(c, params, 12 * params + block * (double)m->layers);
+    seconds[5] = neo_step_seconds(c, params, touched);
 }
 /* --cluster: rank 0's steps beside the prediction, and the operation that is off most. */
 static void print_operations(const run *r) {
