@@ -992,7 +992,25 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
 #endif
 
 /* Attention of several heads inside each sequence of a batch. */
-enum { NEO_MAX_HEAD_DIM = 512 };
+enum { NEO_MAX_HEAD_DIM = 512, NEO_MAX_TIME_BUCKETS = 4096 };
+/* A bias of attention's scores, learned or not: score_ij = scale q_i k_j + table[head][bucket],
+   where the bucket is that of the difference of row numbers i - j or, with times, of asked[i] -
+   times[j]. A difference x is in bucket n if bounds[n - 1] <= x < bounds[n]; the first and the last
+   go on without end. So integers say what a bucket is, and no logarithm's rounding.
+     clipped positions   bounds -C + 1 .. C: one bucket for each difference from -C to C
+     ALiBi               bounds 1 .. T - 1, table[h][n] = -slope_h n, no dtable
+     T5                  bounds one apart up to 16, then growing by a factor
+     HSTU                two: positions; times, bounds[n] = ceil(e^(0.301 (n + 1))), where asked is
+                         the time of the next row, so that a query knows when it is asked */
+typedef struct neo_attention_bias {
+    neo_tensor table;  /* [heads][buckets] f32, or [1][buckets], of all heads; last stride 1 */
+    neo_tensor bounds; /* [buckets - 1] i64, contiguous, increasing; of one bucket: none */
+    neo_tensor times;  /* [N] i64, contiguous, of each row of k, in any order; none: row numbers */
+    neo_tensor asked;  /* like times, of row i as a query; none: times */
+    neo_tensor dtable; /* of a backward: the table's gradient, contiguous; none: not wanted */
+    neo_tensor each;   /* with dtable: [B heads][buckets], contiguous, memory that the backward
+                          fills with what each head of a sequence adds to dtable */
+} neo_attention_bias;
 typedef enum neo_attention_kind {
     NEO_ATTENTION_SOFTMAX,
     NEO_ATTENTION_SILU /* pointwise, as in HSTU (Zhai et al., arXiv 2402.17152) */
@@ -1010,6 +1028,10 @@ typedef struct neo_attention_desc {
     neo_tensor offsets; /* of a jagged batch: [B + 1] i64, contiguous, where the context computes;
                            sequence b has the rows offsets[b] .. offsets[b + 1]. None: every
                            sequence has `length` rows */
+    const neo_attention_bias *bias; /* [bias_count], added in order, each sum rounded */
+    int bias_count;                 /* 0, 1 or 2 */
+    const neo_leaves *leaves;       /* of the sequences, for dtable; a sample is a sequence, and
+                                       rows_per_sample is not read; NULL: all */
 } neo_attention_desc;
 /* neo_attention_forward: y_i = sum_j p_ij v_j, for each head and sequence. NEO_ATTENTION_SOFTMAX:
    p_i = softmax over j of scale q_i k_j: torch.nn.functional.scaled_dot_product_attention.
@@ -1032,9 +1054,16 @@ typedef struct neo_attention_desc {
             over keys (y before its division, dq) ends with + 0.0f.
             NEO_BF16 is for a GPU that is not exact, with tensor cores (sm_80 or later), dim up to
             128 and rows at multiples of 16 bytes: q, k, v, dy, p and ds are rounded to bf16 there,
-            sums are f32, in an order of their own that depends on the sequence alone. Elsewhere
-            the products stay f32. neo_attention_dtype: what y, dy, dq, dk and dv may all be with
-            it, for heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32.
+            sums are f32, in an order of their own that depends on the sequence alone. Elsewhere,
+            and with a bias, the products stay f32. neo_attention_dtype: what y, dy, dq, dk and dv
+            may all be with it, without a bias, for heads of dim: NEO_BF16 there, if dim is a
+            multiple of 8, else NEO_F32.
+   Bias     a score is rounded before and after each bias is added; dS of a bias is that of the
+            score, and dq and dk take it times scale, rounded. each: by tiles of keys, in them by
+            tiles of queries. By rows: the sum of a tile's dS of one difference in order of queries,
+            these in falling order of differences. By times: 16 sums of the keys j % 16, in order of
+            queries, then keys, at the end their tree. dtable: each by leaves, as any gradient of a
+            dense parameter; of a table of all heads the heads add in order inside a sequence.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
             length], another dtype or kind, a divisor below 0, denormal, not finite or without SiLU,
@@ -1043,8 +1072,14 @@ typedef struct neo_attention_desc {
             below 0, go beyond N rows, or a sequence is longer than length. The message names the
             sequence; nothing is written. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries
             in a backward, with offsets, or, as 2^31 tiles, on a GPU; y of bf16 where it may not be.
+            Of a bias (the message says which): NEO_ERR_ARG: more than 2 of them, asked without
+            times, dtable without each, leaves that are bad. NEO_ERR_SHAPE. NEO_ERR_FORMAT: bounds
+            do not increase (on a device nobody looks: they are some buckets then).
+            NEO_ERR_UNSUPPORTED: buckets by times above NEO_MAX_TIME_BUCKETS, in both together; y of
+            bf16.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
-            forward also tiles of 64 queries. */
+            forward also tiles of 64 queries, in the backward parts of heads of sequences that are
+            more than a thread's share of the batch. */
 NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim);
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse);
@@ -4005,6 +4040,24 @@ typedef struct neo__embedding_found {
     uint64_t bad; /* the first position whose id is outside, or ~0 */
     int64_t id;   /* then: that id */
 } neo__embedding_found;
+typedef struct neo__attention_bias { /* see neo_attention_bias */
+    const float *table;
+    int64_t table_row; /* from head to head: 0 of a table of all heads */
+    int64_t buckets;
+    const int64_t *bounds, *times, *asked; /* times and asked: NULL by rows */
+    float *each;                           /* or NULL */
+} neo__attention_bias;
+/* The bucket of a difference. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bias_bucket(const neo__attention_bias *bias,
+                                                     int64_t difference) {
+    int64_t low = 0, high = bias->buckets - 1;
+    while (low < high) {
+        const int64_t mid = low + (high - low) / 2;
+        if (bias->bounds[mid] <= difference) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
 typedef struct neo__attention_call {
     int backward, causal;
     int narrow; /* operands may be rounded to bf16 */
@@ -4019,6 +4072,8 @@ typedef struct neo__attention_call {
     int64_t q_row, k_row, v_row, dy_row, y_row, lse_row, dq_row, dk_row, dv_row;
     const int64_t *offsets; /* [sequences + 1], or NULL: see neo_attention_desc. With bad ones
                                nothing is written; else outputs of rows of no sequence become 0 */
+    int biases;
+    neo__attention_bias bias[2];
     neo__later later;       /* with offsets; answer: neo__attention_found */
 } neo__attention_call;
 typedef struct neo__attention_found {
@@ -10200,6 +10255,11 @@ static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_ca
    tiles on the diagonal leave out terms that are zero, or whose sum nobody reads. By SiLU P and dS
    are functions of S and dP alone: no maximum, sum or delta. In a jagged batch tiles begin with
    their sequence.
+
+   A bias is added to S times scale, and the rest then computes with a scale of 1: so the dS that it
+   makes is the bias's own, and is multiplied by the scale before the products. By rows a pair of
+   tiles has 127 differences, the same in all its diagonals: a row of S takes, or adds to, numbers
+   that follow each other.
    ------------------------------------------------------------------------ */
 enum {
     NEO__ATTENTION_SIDE = (int)NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
@@ -10213,6 +10273,9 @@ NEO__INLINE int neo__attention_silu(const neo__attention_call *call) {
 }
 NEO__INLINE int neo__attention_jagged(const neo__attention_call *call) {
     return NEO__TRAINS && call->offsets;
+}
+NEO__INLINE int neo__attention_biased(const neo__attention_call *call) {
+    return NEO__TRAINS && call->biases > 0;
 }
 
 NEO__HOT_END
@@ -10241,6 +10304,122 @@ static neo_status neo__attention_answer(void *job, const void *answer) {
                     outside ? " of " : ", more than a length of ",
                     outside ? offsets->rows : offsets->length);
 }
+enum { NEO__BIAS_TENSORS = 6 };
+/* Tensors of a bias: [0] and [1] are what a backward writes. */
+static void neo__bias_tensors(const neo_attention_bias *bias, int index, neo__named *to) {
+    static const char *const names[2][NEO__BIAS_TENSORS] = {
+        {"bias[0].dtable", "bias[0].each", "bias[0].table", "bias[0].bounds", "bias[0].times",
+         "bias[0].asked"},
+        {"bias[1].dtable", "bias[1].each", "bias[1].table", "bias[1].bounds", "bias[1].times",
+         "bias[1].asked"}};
+    const neo_tensor *const tensors[NEO__BIAS_TENSORS] = {&bias->dtable, &bias->each,
+                                                          &bias->table,  &bias->bounds,
+                                                          &bias->times,  &bias->asked};
+    for (int i = 0; i < NEO__BIAS_TENSORS; i++)
+        to[i].t = tensors[i], to[i].name = names[index][i];
+}
+/* A contiguous vector of integers, or, unless it is required, none. */
+static neo_status neo__bias_integers(neo_ctx *ctx, const char *fn, const neo__named *named,
+                                     int64_t count, int required, const int64_t **to) {
+    const neo_tensor t = *named->t;
+    *to = NULL;
+    if (!required && !neo__given(t)) return NEO_OK;
+    NEO__CHECK(t.ndim == 1 && t.dtype == NEO_I64 && t.shape[0] == count &&
+                   neo_tensor_is_contiguous(t),
+               NEO_ERR_SHAPE, "%s: %s is not a contiguous i64 tensor [%" PRId64 "]", fn,
+               named->name, count);
+    if (!t.data && count > 0) return neo__no_data(fn, named->name, t, NEO_ERR_SHAPE);
+    *to = (const int64_t *)t.data;
+    return neo__check_place(ctx, t, fn, named->name);
+}
+/* Bias number `index`; backward: with its gradient. */
+static neo_status neo__attention_bias_of(neo__attention_call *call, neo_ctx *ctx, const char *fn,
+                                         const neo_attention_desc *desc, int index) {
+    const neo_attention_bias *from = &desc->bias[index];
+    neo__attention_bias *to = &call->bias[index];
+    neo__named t[NEO__BIAS_TENSORS];
+    neo__bias_tensors(from, index, t);
+    const int64_t rows = from->table.shape[0] == 1 ? 1 : call->heads;
+    const int64_t buckets = from->table.shape[1], sequences = call->sequences * call->heads;
+    NEO__TRY(neo__check_matrix(ctx, from->table, rows, buckets, 0, fn, t[2].name));
+    NEO__CHECK(buckets >= 1, NEO_ERR_SHAPE, "%s: %s has no buckets", fn, t[2].name);
+    to->table = neo__f32(from->table), to->buckets = buckets;
+    to->table_row = rows == 1 ? 0 : from->table.stride[0];
+    NEO__TRY(neo__bias_integers(ctx, fn, &t[3], buckets - 1, buckets > 1, &to->bounds));
+    for (int64_t i = 1; i < buckets - 1 && !neo_ctx_device(ctx); i++)
+        NEO__CHECK(to->bounds[i - 1] < to->bounds[i], NEO_ERR_FORMAT,
+                   "%s: %s do not increase at %" PRId64 ", from %" PRId64 " to %" PRId64, fn,
+                   t[3].name, i, to->bounds[i - 1], to->bounds[i]);
+    NEO__TRY(neo__bias_integers(ctx, fn, &t[4], call->rows, 0, &to->times));
+    NEO__TRY(neo__bias_integers(ctx, fn, &t[5], call->rows, 0, &to->asked));
+    NEO__CHECK(neo__given(from->times) || !neo__given(from->asked), NEO_ERR_ARG,
+               "%s: %s without times", fn, t[5].name);
+    if (!to->asked) to->asked = to->times;
+    if (!call->backward || !neo__given(from->dtable)) return NEO_OK;
+    NEO__CHECK(neo__given(from->each), NEO_ERR_ARG, "%s: %s without each", fn, t[0].name);
+    NEO__TRY(neo__check_matrix(ctx, from->dtable, rows, buckets, 1, fn, t[0].name));
+    NEO__TRY(neo__check_matrix(ctx, from->each, sequences, buckets, 1, fn, t[1].name));
+    for (int i = 0; i < 2; i++)
+        NEO__CHECK(neo_tensor_is_contiguous(*t[i].t), NEO_ERR_SHAPE, "%s: %s is not contiguous", fn,
+                   t[i].name);
+    to->each = neo__f32(from->each);
+    return NEO_OK;
+}
+static neo_status neo__attention_biases(neo__attention_call *call, neo_ctx *ctx, const char *fn,
+                                        const neo_attention_desc *desc) {
+    int64_t by_times = 0;
+    NEO__CHECK(desc->bias_count >= 0 && desc->bias_count <= 2, NEO_ERR_ARG,
+               "%s: bias_count is %d, not in [0, 2]", fn, desc->bias_count);
+    NEO__CHECK(desc->bias || desc->bias_count == 0, NEO_ERR_ARG, "%s: bias is NULL", fn);
+    NEO__CHECK(!call->narrow_y || desc->bias_count == 0, NEO_ERR_UNSUPPORTED,
+               "%s: y of bf16 with a bias", fn);
+    for (int i = 0; i < desc->bias_count; i++) {
+        NEO__TRY(neo__attention_bias_of(call, ctx, fn, desc, i));
+        if (call->bias[i].times) by_times += call->bias[i].buckets;
+    }
+    NEO__CHECK(by_times <= NEO_MAX_TIME_BUCKETS, NEO_ERR_UNSUPPORTED,
+               "%s: %" PRId64 " buckets by times, more than %d", fn, by_times,
+               (int)NEO_MAX_TIME_BUCKETS);
+    call->biases = desc->bias_count;
+    return NEO_OK;
+}
+/* The tensors of a call, outputs first, and those of its biases share no memory as they may not. */
+static neo_status neo__attention_apart(const neo__attention_call *call, const char *fn,
+                                       const neo_attention_desc *desc, const neo__named *named,
+                                       int outputs, int count) {
+    neo__named all[10 + 2 * NEO__BIAS_TENSORS], bias[NEO__BIAS_TENSORS];
+    int n = 0, written = 0;
+    for (int inputs = 0; inputs < 2; inputs++) {
+        for (int i = inputs ? outputs : 0; i < (inputs ? count : outputs); i++) all[n++] = named[i];
+        for (int b = 0; b < call->biases; b++) {
+            neo__bias_tensors(&desc->bias[b], b, bias);
+            const int some = call->bias[b].each != NULL; /* else nothing reads or writes them */
+            for (int i = inputs ? 2 : 0; i < (inputs ? (int)NEO__BIAS_TENSORS : 2 * some); i++)
+                all[n++] = bias[i];
+        }
+        if (!inputs) written = n;
+    }
+    return neo__check_apart(fn, all, written, n, 0);
+}
+/* The gradients of the tables, of what each head of a sequence adds. */
+static neo_status neo__attention_tables(const neo__attention_call *call, neo_ctx *ctx,
+                                        const char *fn, const neo_attention_desc *desc,
+                                        const neo__leaf_cut *leaves) {
+    for (int i = 0; i < call->biases; i++) {
+        const neo__attention_bias *bias = &call->bias[i];
+        neo__leaf_cut cut = *leaves;
+        if (!bias->each) continue;
+        const int64_t rows = bias->table_row == 0 ? call->heads : 1; /* of a sequence that add up */
+        const int64_t cols = bias->buckets * (call->heads / rows);
+        neo_tensor each = neo_tensor_2d(bias->each, NEO_F32, call->sequences * rows, cols);
+        neo_tensor to = neo_tensor_1d(desc->bias[i].dtable.data, NEO_F32, cols);
+        cut.rows_per_sample = rows;
+        each.place = to.place = neo__ctx_place(ctx);
+        NEO__TRY(neo__linear_grads(ctx, fn, &cut, neo_tensor_none(), each, neo_tensor_none(), to,
+                                   NULL));
+    }
+    return NEO_OK;
+}
 /* The kind of attention, and the offsets of a jagged batch. */
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
@@ -10267,8 +10446,8 @@ static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, c
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
     (void)call, (void)ctx;
-    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && desc->offsets.ndim == 0,
-               NEO_ERR_UNSUPPORTED, "%s: NEO_INFERENCE leaves out SiLU and offsets", fn);
+    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && desc->offsets.ndim == 0 && !desc->bias_count,
+               NEO_ERR_UNSUPPORTED, "%s: NEO_INFERENCE leaves out SiLU, offsets and biases", fn);
     return NEO_OK;
 }
 #endif
@@ -10343,6 +10522,11 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
                fn);
     NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"},
                {&desc->offsets, "offsets"});
+#if !defined(NEO_INFERENCE)
+    const neo__named outputs[] = {{&y, "y"}, {&lse, "lse"}};
+    NEO__TRY(neo__attention_biases(&call, ctx, fn, desc));
+    NEO__TRY(neo__attention_apart(&call, fn, desc, outputs, 2, 2));
+#endif
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     return neo__attention_run(ctx, fn, &call);
 }
@@ -10355,6 +10539,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     neo__attention_call call;
     NEO__CHECK(!desc || desc->queries == 0 || desc->queries == desc->length, NEO_ERR_UNSUPPORTED,
                "%s: queries are of a forward alone", fn);
+    neo__leaf_cut leaves;
     const int silu = desc && desc->kind == NEO_ATTENTION_SILU; /* which reads neither */
     if (silu) y = dy, lse = neo_tensor_none();
     NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y, silu ? "dy" : "y"));
@@ -10368,21 +10553,34 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     if (neo__given(dq)) NEO__TRY(neo__check_matrix_of(ctx, own, dq, rows, cols, 1, fn, "dq"));
     if (neo__given(dk)) NEO__TRY(neo__check_matrix_of(ctx, own, dk, rows, cols, 1, fn, "dk"));
     if (neo__given(dv)) NEO__TRY(neo__check_matrix_of(ctx, own, dv, rows, cols, 1, fn, "dv"));
-    NEO__APART(fn, 3, 0, {&dq, "dq"}, {&dk, "dk"}, {&dv, "dv"}, {&q, "q"}, {&k, "k"}, {&v, "v"},
-               {&dy, "dy"}, {&y, "y"}, {&lse, "lse"}, {&desc->offsets, "offsets"});
+    const neo__named named[] = {{&dq, "dq"}, {&dk, "dk"},   {&dv, "dv"},
+                                {&q, "q"},   {&k, "k"},     {&v, "v"},
+                                {&dy, "dy"}, {&y, "y"},     {&lse, "lse"},
+                                {&desc->offsets, "offsets"}};
     call.backward = 1;
+    NEO__TRY(neo__attention_biases(&call, ctx, fn, desc));
+    NEO__TRY(neo__attention_apart(&call, fn, desc, named, 3, 10));
+    if (call.bias[0].each || call.bias[1].each) {
+        neo_leaves samples = {0, 0, 0, 0};
+        if (desc->leaves) samples = *desc->leaves, samples.rows_per_sample = 1;
+        NEO__TRY(neo__leaves_resolve(ctx, desc->leaves ? &samples : NULL, call.sequences, &leaves,
+                                     fn));
+    }
     if (call.silu) call.y = NULL;
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
     call.dq = neo__f32(dq), call.dq_row = dq.stride[0];
     call.dk = neo__f32(dk), call.dk_row = dk.stride[0];
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
-    return neo__attention_run(ctx, fn, &call);
+    NEO__TRY(neo__attention_run(ctx, fn, &call));
+    return neo__attention_tables(&call, ctx, fn, desc, &leaves);
 }
 #endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
+/* Parts of the backward of a head of a sequence: dq; dk and dv; what it adds to dtable. */
+enum { NEO__BACK_QUERIES = 1, NEO__BACK_KEYS = 2, NEO__BACK_BIAS = 4, NEO__BACK_ALL = 7 };
 /* A head of a sequence. */
 typedef struct neo__attention {
     neo_ctx *ctx;
@@ -10392,13 +10590,14 @@ typedef struct neo__attention {
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
     int64_t first_q;    /* of q, y and lse: where row 0 would be, if they had it */
     int64_t ahead;      /* rows of the tile of queries before its first one */
+    int does;           /* of a backward: NEO__BACK_... */
 } neo__attention;
 static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes, sequence = head / c->heads;
     neo__attention a = {
         part->ctx, c, (c->dim + width - 1) / width * width, c->length, sequence * c->length,
-        head % c->heads * c->dim, (sequence + 1) * c->queries - c->length, 0};
+        head % c->heads * c->dim, (sequence + 1) * c->queries - c->length, 0, NEO__BACK_ALL};
     if (neo__attention_jagged(c)) {
         a.first = a.first_q = c->offsets[sequence];
         a.length = c->offsets[sequence + 1] - a.first;
@@ -10490,11 +10689,144 @@ typedef struct neo__attention_scratch {
     float dy[NEO__ATTENTION_SIDE], y[NEO__ATTENTION_SIDE];
     float dk[NEO__ATTENTION_SIDE], dv[NEO__ATTENTION_SIDE], dq[NEO__ATTENTION_SIDE];
     float p[NEO__KEYS * NEO__KEYS], ds[NEO__KEYS * NEO__KEYS];
+    uint16_t bucket[2][NEO__KEYS * NEO__KEYS]; /* of biases by times: of each score */
+    float lanes[NEO_MAX_TIME_BUCKETS * 16];    /* and the sums of each bucket, bias by bias */
 } neo__attention_scratch;
 NEO__STATIC_ASSERT(sizeof(neo__attention_scratch) <= NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds the tiles of >>impl-attention");
 static neo__attention_scratch *neo__attention_scratch_of(const neo__cpu_part *part) {
     return (neo__attention_scratch *)(void *)neo__worker_scratch(part->ctx, part->worker);
+}
+
+/* ---- biases ---- */
+NEO__INLINE const float *neo__bias_table(const neo__attention *of,
+                                         const neo__attention_bias *bias) {
+    return bias->table + of->col / of->call->dim * bias->table_row;
+}
+NEO__INLINE float *neo__bias_lanes(const neo__attention *of, neo__attention_scratch *scratch,
+                                   int index) {
+    const neo__attention_bias *first = &of->call->bias[0];
+    return scratch->lanes + (index > 0 && first->times ? first->buckets * 16 : 0);
+}
+/* The bucket of a difference that lies near one whose bucket is `from`. */
+NEO__INLINE int64_t neo__bias_near(const neo__attention_bias *bias, int64_t difference,
+                                   int64_t from) {
+    while (from > 0 && bias->bounds[from - 1] > difference) from--;
+    while (from < bias->buckets - 1 && bias->bounds[from] <= difference) from++;
+    return from;
+}
+/* The buckets of the differences of a pair of tiles, m queries from q0 and `count` keys from k0,
+   from the largest down: query i and key j have number m - 1 - i + j. Returns how many. */
+static int64_t neo__bias_rows(const neo__attention_bias *bias, int64_t q0, int64_t m, int64_t k0,
+                              int64_t count, int64_t *bucket) {
+    const int64_t most = q0 + m - 1 - k0, differences = m + count - 1;
+    int64_t at = neo__bias_bucket(bias, most);
+    for (int64_t t = 0; t < differences; t++)
+        bucket[t] = at = neo__bias_near(bias, most - t, at);
+    return differences;
+}
+static void neo__bias_add_rows(const neo__attention *of, const neo__attention_bias *bias,
+                               int64_t q0, int64_t m, int64_t k0, int64_t count, float *s) {
+    const float *table = neo__bias_table(of, bias);
+    int64_t bucket[2 * NEO__KEYS];
+    float value[2 * NEO__KEYS];
+    const int64_t differences = neo__bias_rows(bias, q0, m, k0, count, bucket);
+    for (int64_t t = 0; t < differences; t++) value[t] = table[bucket[t]];
+    for (int64_t i = 0; i < m; i++)
+        of->ctx->vec->add(s + i * NEO__KEYS, value + m - 1 - i,
+                         neo__attention_seen(of, q0 + i, k0, count));
+}
+static void neo__bias_add_times(const neo__attention *of, const neo__attention_bias *bias,
+                                int64_t q0, int64_t m, int64_t k0, int64_t count, float *s,
+                                uint16_t *bucket) {
+    const float *table = neo__bias_table(of, bias);
+    const int64_t *times = bias->times + of->first + k0;
+    int64_t at = 0, low = 1, high = 0; /* bucket `at`: from low on, below high; none yet */
+    for (int64_t i = 0; i < m; i++, s += NEO__KEYS, bucket += NEO__KEYS) {
+        const int64_t seen = neo__attention_seen(of, q0 + i, k0, count);
+        const uint64_t asked = (uint64_t)bias->asked[of->first + q0 + i];
+        for (int64_t j = 0; j < seen; j++) {
+            const int64_t difference = (int64_t)(asked - (uint64_t)times[j]);
+            if (difference < low || difference >= high) { /* seldom: rows come as time goes */
+                at = neo__bias_near(bias, difference, at);
+                low = at > 0 ? bias->bounds[at - 1] : INT64_MIN;
+                high = at < bias->buckets - 1 ? bias->bounds[at] : INT64_MAX;
+            }
+            bucket[j] = (uint16_t)at;
+            s[j] += table[at];
+        }
+    }
+}
+/* Rows of s of a pair of tiles times the scale; those of keys that are not there or not seen, too,
+   which are not read or zeros. */
+static void neo__attention_scale(const neo__attention *of, int64_t m, float *s) {
+    float scale[NEO__KEYS];
+    for (int64_t j = 0; j < NEO__KEYS; j++) scale[j] = of->call->scale;
+    for (int64_t i = 0; i < m; i++) of->ctx->vec->mul(s + i * NEO__KEYS, scale, NEO__KEYS);
+}
+/* The products s of a pair of tiles become scores. */
+static void neo__attention_bias_scores(const neo__attention *of, neo__attention_scratch *scratch,
+                                       int64_t q0, int64_t m, int64_t k0, int64_t count) {
+    float *s = scratch->p;
+    neo__attention_scale(of, m, s);
+    for (int b = 0; b < of->call->biases; b++) {
+        const neo__attention_bias *bias = &of->call->bias[b];
+        if (bias->times)
+            neo__bias_add_times(of, bias, q0, m, k0, count, s, scratch->bucket[b]);
+        else
+            neo__bias_add_rows(of, bias, q0, m, k0, count, s);
+    }
+}
+/* Sums of a head of a sequence: zeros first; at the end those of the lanes. */
+static void neo__attention_bias_begin(const neo__attention *of, neo__attention_scratch *scratch,
+                                      int64_t head) {
+    for (int b = 0; b < of->call->biases; b++) {
+        const neo__attention_bias *bias = &of->call->bias[b];
+        if (!bias->each) continue;
+        memset(bias->each + head * bias->buckets, 0, (size_t)bias->buckets * sizeof(float));
+        if (bias->times)
+            memset(neo__bias_lanes(of, scratch, b), 0, (size_t)bias->buckets * 16 * sizeof(float));
+    }
+}
+static void neo__attention_bias_end(const neo__attention *of, neo__attention_scratch *scratch,
+                                    int64_t head) {
+    for (int b = 0; b < of->call->biases; b++) {
+        const neo__attention_bias *bias = &of->call->bias[b];
+        float *lane = neo__bias_lanes(of, scratch, b), *each = bias->each;
+        if (!each || !bias->times) continue;
+        each += head * bias->buckets;
+        for (int64_t n = 0; n < bias->buckets; n++, lane += 16) {
+            for (int half = 8; half > 0; half /= 2)
+                for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+            each[n] = lane[0];
+        }
+    }
+}
+/* The dS of a pair of tiles is added to the sums. */
+static void neo__attention_bias_grad(const neo__attention *of, neo__attention_scratch *scratch,
+                                     int64_t head, int64_t q0, int64_t m, int64_t k0,
+                                     int64_t count) {
+    for (int b = 0; b < of->call->biases; b++) {
+        const neo__attention_bias *bias = &of->call->bias[b];
+        float sum[2 * NEO__KEYS], *each = bias->each, *lanes = neo__bias_lanes(of, scratch, b);
+        int64_t bucket[2 * NEO__KEYS];
+        if (!each) continue;
+        if (!bias->times) {
+            const int64_t differences = neo__bias_rows(bias, q0, m, k0, count, bucket);
+            memset(sum, 0, sizeof sum);
+            for (int64_t i = 0; i < m; i++)
+                of->ctx->vec->add(sum + m - 1 - i, scratch->ds + i * NEO__KEYS, count);
+            each += head * bias->buckets;
+            for (int64_t t = 0; t < differences; t++) each[bucket[t]] += sum[t];
+            continue;
+        }
+        for (int64_t i = 0; i < m; i++) {
+            const int64_t seen = neo__attention_seen(of, q0 + i, k0, count);
+            const uint16_t *bucket_of = scratch->bucket[b] + i * NEO__KEYS;
+            for (int64_t j = 0; j < seen; j++)
+                lanes[bucket_of[j] * 16 + j % 16] += scratch->ds[i * NEO__KEYS + j];
+        }
+    }
 }
 
 /* The tile that has query q0, from it on, over all tiles of keys. */
@@ -10503,6 +10835,7 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
     const neo__attention_call *call = attention->call;
     const neo__vec_kernels *vec = attention->ctx->vec;
     const int64_t ahead = attention->ahead;
+    const float scale = neo__attention_biased(call) ? 1.0f : call->scale;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS - ahead, attention->length - q0);
     float *out = scratch->y, *s = scratch->p, max[NEO__KEYS], sum[NEO__KEYS];
     const float *q = call->q + neo__attention_at_query(attention, call->q_row, q0);
@@ -10522,12 +10855,14 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
         neo__attention_product(attention, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE,
                                m, count, call->dim, q, call->q_row, 1, scratch->keys_flipped, s,
                                NEO__KEYS, 0);
+        if (neo__attention_biased(call))
+            neo__attention_bias_scores(attention, scratch, q0, m, k0, count);
         for (int64_t i = 0; i < m; i++) {
             const int64_t seen = neo__attention_seen(attention, q0 + i, k0, count);
             if (neo__attention_silu(call))
-                vec->silu_tile(s + i * NEO__KEYS, NULL, seen, call->scale, call->share, 0.0f);
+                vec->silu_tile(s + i * NEO__KEYS, NULL, seen, scale, call->share, 0.0f);
             else
-                vec->softmax_tile(s + i * NEO__KEYS, seen, call->scale, &max[i], &sum[i],
+                vec->softmax_tile(s + i * NEO__KEYS, seen, scale, &max[i], &sum[i],
                                   out + i * attention->wide, call->dim);
         }
         neo__attention_product(
@@ -10588,12 +10923,14 @@ static void neo__attention_to_keys(const neo__attention *a, neo__attention_part 
 /* The tile of `count` keys from k0, in scratch, with the tile of queries from q0; first: of those
    it meets. */
 static void neo__attention_pair(const neo__attention *attention, neo__attention_scratch *scratch,
-                                int64_t k0, int64_t count, int64_t q0, int first) {
+                                int64_t head, int64_t k0, int64_t count, int64_t q0, int first) {
     const neo__attention_call *call = attention->call;
     const neo__vec_kernels *vec = attention->ctx->vec;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, attention->length - q0), dim = call->dim,
                   wide = attention->wide;
-    const int diagonal = call->causal && q0 == k0;
+    const int diagonal = call->causal && q0 == k0, biased = neo__attention_biased(call);
+    const int of_keys_too = attention->does & NEO__BACK_KEYS;
+    const float scale = biased ? 1.0f : call->scale;
     const neo__attention_part whole = NEO__ATTENTION_WHOLE;
     const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : whole;
     const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : whole;
@@ -10604,22 +10941,28 @@ static void neo__attention_pair(const neo__attention *attention, neo__attention_
                            scratch->keys_flipped, scratch->p, NEO__KEYS, 0);
     neo__attention_product(attention, scores, m, count, dim, dy, call->dy_row, 1,
                            scratch->values_flipped, scratch->ds, NEO__KEYS, 0);
+    if (biased) neo__attention_bias_scores(attention, scratch, q0, m, k0, count);
     for (int64_t i = 0; i < m; i++) {
         const int64_t seen = neo__attention_seen(attention, q0 + i, k0, count);
         float *p = scratch->p + i * NEO__KEYS, *ds = scratch->ds + i * NEO__KEYS;
         if (call->silu)
-            vec->silu_tile(p, ds, seen, call->scale, call->share, call->slope);
+            vec->silu_tile(p, ds, seen, scale, call->share, biased ? call->share : call->slope);
         else
-            vec->softmax_tile_grad(p, ds, seen, call->scale, *neo__attention_lse(attention, q0 + i),
+            vec->softmax_tile_grad(p, ds, seen, scale, *neo__attention_lse(attention, q0 + i),
                                    neo__attention_delta(attention, q0 + i));
     }
-    if (call->dv)
+    if (biased) {
+        if (attention->does & NEO__BACK_BIAS)
+            neo__attention_bias_grad(attention, scratch, head, q0, m, k0, count);
+        neo__attention_scale(attention, m, scratch->ds);
+    }
+    if (call->dv && of_keys_too)
         neo__attention_to_keys(attention, of_keys, count, m, scratch->p, dy, call->dy_row,
                                scratch->dy, scratch->dv, first);
-    if (call->dk)
+    if (call->dk && of_keys_too)
         neo__attention_to_keys(attention, of_keys, count, m, scratch->ds, q, call->q_row,
                                scratch->queries, scratch->dk, first);
-    if (call->dq) {
+    if (call->dq && (attention->does & NEO__BACK_QUERIES)) {
         float *dq = call->dq + neo__attention_at(attention, call->dq_row, q0);
         if (k0 > 0) neo__attention_copy(attention, scratch->dq, wide, dq, call->dq_row, m);
         neo__attention_product(attention, of_queries, m, dim, count, scratch->ds, NEO__KEYS, 1,
@@ -10627,29 +10970,114 @@ static void neo__attention_pair(const neo__attention *attention, neo__attention_
         neo__attention_copy(attention, dq, call->dq_row, scratch->dq, wide, m);
     }
 }
-static void neo__attention_backward_part(const neo__cpu_part *part) {
-    const neo__attention_call *call = (const neo__attention_call *)part->call;
-    const neo__attention attention = neo__attention_head(part, part->begin);
-    neo__attention_scratch *scratch = neo__attention_scratch_of(part);
-    for (int64_t k0 = 0; k0 < attention.length; k0 += NEO__KEYS) {
-        const int64_t count = NEO__MIN((int64_t)NEO__KEYS, attention.length - k0);
-        const int64_t start = call->causal ? k0 : 0;
-        const float *k = call->k + neo__attention_at(&attention, call->k_row, k0);
-        const float *v = call->v + neo__attention_at(&attention, call->v_row, k0);
-        neo__attention_flip(&attention, scratch->keys_flipped, k, call->k_row, count);
-        neo__attention_flip(&attention, scratch->values_flipped, v, call->v_row, count);
-        if (call->dq) neo__attention_pack(&attention, scratch->keys, k, call->k_row, count);
-        for (int64_t q0 = start; q0 < attention.length; q0 += NEO__KEYS)
-            neo__attention_pair(&attention, scratch, k0, count, q0, q0 == start);
-        const int64_t dk = neo__attention_at(&attention, call->dk_row, k0);
-        const int64_t dv = neo__attention_at(&attention, call->dv_row, k0);
-        if (call->dk)
-            neo__attention_copy(&attention, call->dk + dk, call->dk_row, scratch->dk,
-                                attention.wide, count);
-        if (call->dv)
-            neo__attention_copy(&attention, call->dv + dv, call->dv_row, scratch->dv,
-                                attention.wide, count);
+/* The tile of keys from k0 with the tiles of queries from q0 on, below `end`. */
+static void neo__attention_keys(const neo__attention *attention, neo__attention_scratch *scratch,
+                                int64_t head, int64_t k0, int64_t q0, int64_t end) {
+    const neo__attention_call *call = attention->call;
+    const int64_t count = NEO__MIN((int64_t)NEO__KEYS, attention->length - k0), start = q0;
+    const float *k = call->k + neo__attention_at(attention, call->k_row, k0);
+    const float *v = call->v + neo__attention_at(attention, call->v_row, k0);
+    neo__attention_flip(attention, scratch->keys_flipped, k, call->k_row, count);
+    neo__attention_flip(attention, scratch->values_flipped, v, call->v_row, count);
+    if (call->dq) neo__attention_pack(attention, scratch->keys, k, call->k_row, count);
+    for (; q0 < end; q0 += NEO__KEYS)
+        neo__attention_pair(attention, scratch, head, k0, count, q0, q0 == start);
+    if (!(attention->does & NEO__BACK_KEYS)) return;
+    const int64_t dk = neo__attention_at(attention, call->dk_row, k0);
+    const int64_t dv = neo__attention_at(attention, call->dv_row, k0);
+    if (call->dk)
+        neo__attention_copy(attention, call->dk + dk, call->dk_row, scratch->dk, attention->wide,
+                            count);
+    if (call->dv)
+        neo__attention_copy(attention, call->dv + dv, call->dv_row, scratch->dv, attention->wide,
+                            count);
+}
+/* All tiles of keys, with the queries [begin, end). */
+static void neo__attention_back_head(const neo__attention *attention,
+                                     neo__attention_scratch *scratch, int64_t head, int64_t begin,
+                                     int64_t end) {
+    const int causal = attention->call->causal;
+    const int bias = (attention->does & NEO__BACK_BIAS) && neo__attention_biased(attention->call);
+    if (bias) neo__attention_bias_begin(attention, scratch, head);
+    for (int64_t k0 = 0; k0 < (causal ? end : attention->length); k0 += NEO__KEYS)
+        neo__attention_keys(attention, scratch, head, k0, causal ? NEO__MAX(k0, begin) : begin,
+                            end);
+    if (bias) neo__attention_bias_end(attention, scratch, head);
+}
+/* A backward's record, and the sequences so long that a head of one would be more than a thread's
+   share: cut into tasks for the bias, for each tile of keys, and for NEO__BACK_GROUP tiles of
+   queries. They compute S and dP once each, 7 products for 5, and each sum is the chain that it is
+   in a whole head. */
+enum { NEO__BACK_SPLITS = 16, NEO__BACK_GROUP = 4 };
+typedef struct neo__attention_back {
+    neo__attention_call call; /* the first: so it is what a task gets */
+    int splits;
+    struct {
+        int64_t sequence, tasks; /* of a head */
+    } split[NEO__BACK_SPLITS];
+} neo__attention_back;
+/* Choose them, or none where the longest head takes no longer than all threads do with what is
+   computed twice, which takes half as long as the heads that are cut; pairs: of rows, in all
+   sequences. Returns their tasks. */
+static int64_t neo__attention_split(neo__attention_back *back, const neo__attention_call *call,
+                                    int threads, int64_t pairs) {
+    int64_t all = 0, work = pairs * call->heads, longest = 0;
+    back->call = *call, back->splits = 0;
+    for (int64_t b = 0; b < call->sequences && back->splits < NEO__BACK_SPLITS; b++) {
+        const int64_t length =
+            call->offsets ? call->offsets[b + 1] - call->offsets[b] : call->length;
+        const int64_t tiles = (length + NEO__KEYS - 1) / NEO__KEYS;
+        if (tiles < NEO__BACK_GROUP || length * length <= pairs * call->heads / threads) continue;
+        longest = NEO__MAX(longest, length * length);
+        work += length * length * call->heads / 2;
+        back->split[back->splits].sequence = b;
+        back->split[back->splits].tasks =
+            1 + tiles + (tiles + NEO__BACK_GROUP - 1) / NEO__BACK_GROUP;
+        all += back->split[back->splits++].tasks * call->heads;
     }
+    if (longest <= work / threads) all = back->splits = 0;
+    return all;
+}
+/* Task number `turn` of a head that is cut. Of a causal one the first tiles of keys meet the most
+   queries, and the last queries the most keys. */
+static void neo__attention_split_task(neo__attention *attention, neo__attention_scratch *scratch,
+                                      int64_t head, int64_t turn) {
+    const neo__attention_call *call = attention->call;
+    const int64_t length = attention->length, tiles = (length + NEO__KEYS - 1) / NEO__KEYS;
+    const int64_t k0 = (turn - 1) * NEO__KEYS, each = (int64_t)NEO__BACK_GROUP * NEO__KEYS;
+    const int64_t begin = (length - 1) / each * each - (turn - 1 - tiles) * each;
+    if (turn == 0) {
+        attention->does = NEO__BACK_BIAS;
+        if (neo__attention_biased(call) && (call->bias[0].each || call->bias[1].each))
+            neo__attention_back_head(attention, scratch, head, 0, length);
+    } else if (turn <= tiles) {
+        attention->does = NEO__BACK_KEYS;
+        if (call->dk || call->dv)
+            neo__attention_keys(attention, scratch, head, k0, call->causal ? k0 : 0, length);
+    } else if (call->dq) {
+        attention->does = NEO__BACK_QUERIES;
+        neo__attention_back_head(attention, scratch, head, begin, NEO__MIN(begin + each, length));
+    }
+}
+static void neo__attention_backward_part(const neo__cpu_part *part) {
+    const neo__attention_back *back = (const neo__attention_back *)part->call;
+    neo__attention_scratch *scratch = neo__attention_scratch_of(part);
+    const int64_t heads = back->call.heads;
+    int64_t index = part->begin;
+    for (int i = 0; i < back->splits; i++) {
+        const int64_t tasks = back->split[i].tasks;
+        const int64_t head = back->split[i].sequence * heads + index / tasks;
+        if (index < tasks * heads) {
+            neo__attention a = neo__attention_head(part, head);
+            neo__attention_split_task(&a, scratch, head, index % tasks);
+            return;
+        }
+        index -= tasks * heads;
+    }
+    for (int i = 0; i < back->splits; i++)
+        if (index / heads == back->split[i].sequence) return;
+    const neo__attention a = neo__attention_head(part, index);
+    neo__attention_back_head(&a, scratch, index, 0, a.length);
 }
 /* Outputs of rows of no sequence. */
 static void neo__attention_clear_part(const neo__cpu_part *part) {
@@ -10689,7 +11117,7 @@ static int64_t neo__attention_begin_jagged(neo_device *device, const neo__attent
                  1 + NEO__VEC_GRAIN / cols, 1, neo__attention_clear_part);
     return pairs;
 }
-/* Forward, a task is a tile of queries of a head; backward, a head. */
+/* Forward, a task is a tile of queries of a head; backward, a head or a part of one. */
 static neo_status neo__cpu_attention(neo_device *device, const neo__attention_call *call) {
     neo__attention_found found = {UINT64_MAX, 0, 0};
     const int64_t heads = call->sequences * call->heads;
@@ -10697,13 +11125,16 @@ static neo_status neo__cpu_attention(neo_device *device, const neo__attention_ca
     if (neo__attention_jagged(call)) {
         pairs = neo__attention_begin_jagged(device, call, &found);
         if (!call->backward) tasks = neo__attention_tiles(call, NEO__KEYS) * call->heads;
-        if (pairs == 0) tasks = 0;
+        if (found.bad != UINT64_MAX || (pairs == 0 && !neo__attention_biased(call))) tasks = 0;
     } else if (!call->backward) {
         tasks *= (call->length + NEO__KEYS - 1) / NEO__KEYS -
                  (call->length - call->queries) / NEO__KEYS;
     }
+    neo__attention_back back;
+    if (NEO__TRAINS && call->backward && tasks > 0)
+        tasks += neo__attention_split(&back, call, neo__cpu_ctx(device)->threads, pairs);
     neo__cpu_job job = {
-        neo__cpu_ctx(device), call, tasks, tasks, 1,
+        neo__cpu_ctx(device), call->backward ? &back.call : call, tasks, tasks, 1,
         call->backward ? NEO__TRAIN(neo__attention_backward_part) : neo__attention_forward_part};
     neo__run_tasks(job.ctx, tasks, neo__cpu_task, &job,
                    pairs * call->heads * call->dim / (call->backward ? 5 : 16));
@@ -17700,6 +18131,13 @@ static void neo__see_attention(neo__finite *seen, const neo__attention_call *cal
     neo__see(seen, 0, "q", call->q, queries, cols, call->q_row);
     neo__see(seen, 0, "k", call->k, rows, cols, call->k_row);
     neo__see(seen, 0, "v", call->v, rows, cols, call->v_row);
+    for (int i = 0; i < call->biases; i++) {
+        const neo__attention_bias *bias = &call->bias[i];
+        neo__see(seen, 0, i ? "bias[1].table" : "bias[0].table", bias->table,
+                 bias->table_row ? call->heads : 1, bias->buckets, bias->table_row);
+        neo__see(seen, 1, i ? "bias[1].each" : "bias[0].each", bias->each,
+                 call->sequences * call->heads, bias->buckets, bias->buckets);
+    }
     if (back) neo__see_dtype(seen, 0, "dy", call->dy, own, rows, cols, call->dy_row);
     neo__see_dtype(seen, !back, "y", call->y, own, queries, cols, call->y_row);
     neo__see(seen, !back, "lse", call->lse, queries, call->heads, call->lse_row);

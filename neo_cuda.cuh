@@ -3428,6 +3428,11 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
    SILU: P is a function of S alone, so no maximum, sum or factor goes from tile to tile, and the
    backward reads neither y nor lse.
 
+   With biases a half-warp makes scores of its row's products before its kernel does, which then has
+   a scale of 1. Their gradients are a kernel of their own, whose blocks take a head of a sequence:
+   they walk the pairs of tiles as the CPU does, and a thread has a difference of rows, then a run
+   of them that are of one bucket; or, by times, every 16th bucket of a lane.
+
    Of a jagged batch kernels read the offsets when they run. There are blocks for as many tiles as
    its rows can have, whatever the offsets; those without a tile leave at once. A kernel before
    looks at all offsets, but no other trusts it: a sequence of bad ones has no rows. */
@@ -3571,8 +3576,30 @@ NEO__GPU float neo__cuda_no_minus(const neo__attention_call &c, float x) {
     return c.causal ? __fadd_rn(x, 0.0f) : x;
 }
 
-template <int PARTS, bool SILU>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU ? 2 : 3)
+/* The bucket of query i and key j. */
+NEO__GPU int64_t neo__cuda_bias_bucket(const neo__attention_bias &bias, int64_t row0, int64_t i,
+                                       int64_t j) {
+    if (!bias.times) return neo__bias_bucket(&bias, i - j);
+    const uint64_t asked = (uint64_t)bias.asked[row0 + i], time = (uint64_t)bias.times[row0 + j];
+    return neo__bias_bucket(&bias, (int64_t)(asked - time));
+}
+/* The products s of query i and the keys from k0 that it sees become scores, by a half-warp. */
+NEO__GPU void neo__cuda_bias_scores(const neo__attention_call &call, const neo__cuda_head &head,
+                                    int i, int k0, int seen, float *s) {
+    for (int j = (int)threadIdx.x % 16; j < seen; j += 16) {
+        float x = __fmul_rn(s[j], call.scale);
+        for (int b = 0; b < call.biases; b++) {
+            const neo__attention_bias &bias = call.bias[b];
+            x = __fadd_rn(x, bias.table[head.head * bias.table_row +
+                                        neo__cuda_bias_bucket(bias, head.row0, i, k0 + j)]);
+        }
+        s[j] = x;
+    }
+    __syncwarp(neo__mask_warp());
+}
+
+template <int PARTS, bool SILU, bool BIASED>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU || BIASED ? 2 : 3)
     neo__cuda_attention_kernel(const neo__attention_call c, uint32_t tiles) {
     constexpr int ROWS = SILU ? 1 : (int)NEO__KEYS; /* of a softmax */
     __shared__ neo__cuda_pair::shared stage;
@@ -3583,6 +3610,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU ? 
     if (h.turn >= h.tiles) return;
     const int64_t column = h.out;
     const int m = h.count, cols = h.cols;
+    const float scale = BIASED ? 1.0f : c.scale;
     float out[PARTS][4][4] = {};
     for (int i = (int)threadIdx.x; !SILU && i < ROWS; i += NEO__CUDA_THREADS) {
         max[i] = neo__f32_bits(0xFF800000u);
@@ -3595,10 +3623,11 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU ? 
         __syncthreads();
         for (int i = (int)threadIdx.x / 16; i < m; i += NEO__HALVES) {
             const int seen = neo__cuda_seen(c, h.first + i, k0, n);
-            if constexpr (SILU) neo__vec_silu_tile_warp(s[i], NULL, seen, c.scale, c.share, 0.0f);
+            if constexpr (BIASED) neo__cuda_bias_scores(c, h, h.first + i, k0, seen, s[i]);
+            if constexpr (SILU) neo__vec_silu_tile_warp(s[i], NULL, seen, scale, c.share, 0.0f);
             else {
                 if (threadIdx.x % 16 == 0) fade[i] = 1.0f; /* the lane that will multiply it */
-                neo__vec_softmax_tile_warp(s[i], seen, c.scale, &max[i], &sum[i], &fade[i], 1);
+                neo__vec_softmax_tile_warp(s[i], seen, scale, &max[i], &sum[i], &fade[i], 1);
             }
         }
         __syncthreads();
@@ -3622,12 +3651,13 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU ? 
                 __fadd_rn(max[i], neo__vlog_warp(sum[i]));
 }
 
-/* P and dS of the queries from q0 and the keys from k0. */
-template <bool SILU>
+/* P and dS of the queries from q0 and the keys from k0; with biases dS is theirs, times `by`. */
+template <bool SILU, bool BIASED>
 NEO__GPU void
 neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
                          neo__cuda_pair::shared &stage, int q0, int m, int k0, int n,
-                         float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW]) {
+                         float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW], float by) {
+    const float scale = BIASED ? 1.0f : c.scale, slope = BIASED ? c.share : c.slope;
     const float *dy = c.dy + (h.row0 + q0) * c.dy_row + h.column;
     neo__cuda_dots(stage, c.dim, c.q + (h.row0 + q0) * c.q_row + h.column, c.q_row, m,
                    c.k + (h.row0 + k0) * c.k_row + h.column, c.k_row, n, p);
@@ -3637,18 +3667,21 @@ neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
     for (int i = (int)threadIdx.x / 16; i < m; i += NEO__HALVES) {
         const int64_t row = h.row0 + q0 + i;
         const int seen = neo__cuda_seen(c, q0 + i, k0, n);
-        if constexpr (SILU) neo__vec_silu_tile_warp(p[i], ds[i], seen, c.scale, c.share, c.slope);
+        if constexpr (BIASED) neo__cuda_bias_scores(c, h, q0 + i, k0, seen, p[i]);
+        if constexpr (SILU) neo__vec_silu_tile_warp(p[i], ds[i], seen, scale, c.share, slope);
         else {
             const float lse = c.lse[row * c.lse_row + h.head];
             const float delta = neo__row_dot_warp(0.0f, dy + i * c.dy_row,
                                                   c.y + row * c.y_row + h.column, c.dim);
-            neo__vec_softmax_tile_grad_warp(p[i], ds[i], seen, c.scale, lse, delta);
+            neo__vec_softmax_tile_grad_warp(p[i], ds[i], seen, scale, lse, delta);
         }
+        for (int j = (int)threadIdx.x % 16; BIASED && j < seen; j += 16)
+            ds[i][j] = __fmul_rn(ds[i][j], by);
     }
     __syncthreads();
 }
 /* The gradients of a tile of keys, dk and dv, or of queries, dq. */
-template <int PARTS, bool OF_KEYS, bool SILU>
+template <int PARTS, bool OF_KEYS, bool SILU, bool BIASED>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 ? 1 : 2)
     neo__cuda_attention_back_kernel(const neo__attention_call c, uint32_t tiles) {
     __shared__ neo__cuda_pair::shared stage;
@@ -3660,7 +3693,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 ? 1 : 2)
         float dk[PARTS][4][4] = {}, dv[PARTS][4][4] = {};
         for (int q0 = c.causal ? h.first : 0; q0 < h.length; q0 += NEO__KEYS) {
             const int m = NEO__MIN((int)NEO__KEYS, h.length - q0);
-            neo__cuda_attention_pair<SILU>(c, h, stage, q0, m, h.first, h.count, p, ds);
+            neo__cuda_attention_pair<SILU, BIASED>(c, h, stage, q0, m, h.first, h.count, p, ds,
+                                                   c.scale);
             if (c.dv)
                 neo__cuda_mix<PARTS, false>(
                     stage, dv, m, [=](int j, int64_t i) { return p[i][j]; },
@@ -3679,7 +3713,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 ? 1 : 2)
         float dq[PARTS][4][4] = {};
         for (uint32_t tile = 0; tile < (c.causal ? h.turn + 1 : h.tiles); tile++) {
             const int k0 = (int)tile * NEO__KEYS, n = NEO__MIN((int)NEO__KEYS, h.length - k0);
-            neo__cuda_attention_pair<SILU>(c, h, stage, h.first, h.count, k0, n, p, ds);
+            neo__cuda_attention_pair<SILU, BIASED>(c, h, stage, h.first, h.count, k0, n, p, ds,
+                                                   c.scale);
             neo__cuda_mix<PARTS, true>(
                 stage, dq, n, [=](int i, int64_t k) { return ds[i][k]; },
                 c.k + (h.row0 + k0) * c.k_row + h.out, c.k_row, h.cols);
@@ -3687,6 +3722,107 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 ? 1 : 2)
         neo__cuda_put<PARTS>(dq, h.count, h.cols, c.dq + (h.row0 + h.first) * c.dq_row + h.out,
                              c.dq_row,
                              [=](int, float x) { return neo__cuda_no_minus(c, x); });
+    }
+}
+/* A pair of tiles of dS: what it adds to the sums of a bias by rows. */
+NEO__GPU void neo__cuda_bias_rows(const neo__attention_bias &bias, float *each, int q0, int m,
+                                  int k0, int n, float (*ds)[NEO__KEYS_ROW], float *sum,
+                                  int *bucket) {
+    const int t = (int)threadIdx.x, differences = m + n - 1;
+    if (t < differences) {
+        float x = 0.0f;
+        for (int i = NEO__MAX(m - 1 - t, 0); i < m && t - m + 1 + i < n; i++)
+            x = __fadd_rn(x, ds[i][t - m + 1 + i]);
+        sum[t] = x, bucket[t] = (int)neo__bias_bucket(&bias, q0 + m - 1 - k0 - t);
+    }
+    __syncthreads();
+    if (t < differences && (t == 0 || bucket[t] != bucket[t - 1])) {
+        float x = each[bucket[t]];
+        for (int u = t; u < differences && bucket[u] == bucket[t]; u++) x = __fadd_rn(x, sum[u]);
+        each[bucket[t]] = x;
+    }
+    __syncthreads();
+}
+/* The same by times: lanes are [bucket][16]. P, which nobody needs, makes room for buckets. */
+NEO__GPU void neo__cuda_bias_times(const neo__attention_call &call, const neo__attention_bias &bias,
+                                   const neo__cuda_head &head, float *lanes, int q0, int m, int k0,
+                                   int n, float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW]) {
+    const int lane = (int)threadIdx.x % 16, half = (int)threadIdx.x / 16;
+    for (int i = half; i < m; i += NEO__HALVES)
+        for (int j = lane; j < neo__cuda_seen(call, q0 + i, k0, n); j += 16)
+            p[i][j] = (float)neo__cuda_bias_bucket(bias, head.row0, q0 + i, k0 + j);
+    __syncthreads();
+    int now = -1;
+    float sum = 0.0f;
+    for (int i = 0; i < m; i++)
+        for (int j = lane; j < neo__cuda_seen(call, q0 + i, k0, n); j += 16) {
+            const int bucket = (int)p[i][j];
+            if (bucket % NEO__HALVES != half) continue;
+            if (bucket != now) {
+                if (now >= 0) lanes[now * 16 + lane] = sum;
+                now = bucket, sum = lanes[now * 16 + lane];
+            }
+            sum = __fadd_rn(sum, ds[i][j]);
+        }
+    if (now >= 0) lanes[now * 16 + lane] = sum;
+    __syncthreads();
+}
+/* Sums of each head of a sequence for the tables. lanes: memory of the block, bias by bias. */
+template <bool SILU>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
+    neo__cuda_bias_kernel(const neo__attention_call c, float *lanes, int64_t block_lanes) {
+    __shared__ neo__cuda_pair::shared stage;
+    __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
+    __shared__ float sum[2 * NEO__KEYS];
+    __shared__ int bucket[2 * NEO__KEYS];
+    __shared__ neo__cuda_head h;
+    lanes += blockIdx.x * block_lanes;
+    const auto each_of = [&c](int b, int64_t head) {
+        return c.bias[b].each + head * c.bias[b].buckets;
+    };
+    for (int64_t head = blockIdx.x; head < c.sequences * c.heads; head += gridDim.x) {
+        if (threadIdx.x == 0) {
+            const int64_t sequence = head / c.heads;
+            h.row0 = c.offsets ? c.offsets[sequence] : sequence * c.length;
+            const int64_t end = c.offsets ? c.offsets[sequence + 1] : h.row0 + c.length;
+            h.length = c.offsets && neo__attention_bad(&c, h.row0, end) ? 0 : (int)(end - h.row0);
+            h.head = head % c.heads, h.column = h.head * c.dim;
+        }
+        for (int64_t n = threadIdx.x; n < block_lanes; n += NEO__CUDA_THREADS) lanes[n] = 0.0f;
+        for (int b = 0; b < c.biases; b++)
+            for (int64_t n = threadIdx.x; c.bias[b].each && n < c.bias[b].buckets;
+                 n += NEO__CUDA_THREADS)
+                each_of(b, head)[n] = 0.0f;
+        __syncthreads();
+        for (int k0 = 0; k0 < h.length; k0 += NEO__KEYS)
+            for (int q0 = c.causal ? k0 : 0; q0 < h.length; q0 += NEO__KEYS) {
+                const int m = NEO__MIN((int)NEO__KEYS, h.length - q0);
+                const int n = NEO__MIN((int)NEO__KEYS, h.length - k0);
+                neo__cuda_attention_pair<SILU, true>(c, h, stage, q0, m, k0, n, p, ds, 1.0f);
+                float *own = lanes;
+                for (int b = 0; b < c.biases; b++) {
+                    const neo__attention_bias &bias = c.bias[b];
+                    if (!bias.each) continue;
+                    if (bias.times) {
+                        neo__cuda_bias_times(c, bias, h, own, q0, m, k0, n, p, ds);
+                        own += bias.buckets * 16;
+                    } else
+                        neo__cuda_bias_rows(bias, each_of(b, head), q0, m, k0, n, ds, sum, bucket);
+                }
+            }
+        const float *own = lanes;
+        for (int b = 0; b < c.biases; b++) {
+            if (!c.bias[b].each || !c.bias[b].times) continue;
+            for (int64_t n = threadIdx.x; n < c.bias[b].buckets; n += NEO__CUDA_THREADS) {
+                float x[16];
+                for (int l = 0; l < 16; l++) x[l] = own[n * 16 + l];
+                for (int half = 8; half > 0; half /= 2)
+                    for (int l = 0; l < half; l++) x[l] = __fadd_rn(x[l], x[l + half]);
+                each_of(b, head)[n] = x[0];
+            }
+            own += c.bias[b].buckets * 16;
+        }
+        __syncthreads();
     }
 }
 /* Blocks that take `each` rows of a head: all, and those that neo__cuda_head_of counts. */
@@ -3698,7 +3834,22 @@ struct neo__cuda_attention_blocks {
         tiles = (uint32_t)(call->offsets ? numbers : numbers / call->sequences);
     }
 };
-template <int PARTS, bool SILU>
+template <bool SILU>
+static neo_status neo__cuda_bias_grads(neo__cuda *gpu, const neo__attention_call *call) {
+    int64_t lanes = 0;
+    int some = 0;
+    for (int b = 0; b < call->biases; b++) {
+        some |= call->bias[b].each != NULL;
+        if (call->bias[b].each && call->bias[b].times) lanes += call->bias[b].buckets * 16;
+    }
+    if (!some) return NEO_OK;
+    const unsigned blocks = (unsigned)NEO__MIN(call->sequences * call->heads,
+                                               (int64_t)gpu->processors * 2);
+    NEO__TRY(neo__cuda_reserve(gpu, (size_t)(blocks * lanes) * sizeof(float)));
+    return neo__cuda_launch(gpu, "attention", neo__cuda_bias_kernel<SILU>, {blocks}, *call,
+                            (float *)(void *)gpu->work, lanes);
+}
+template <int PARTS, bool SILU, bool BIASED>
 static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_call *call) {
     const neo__cuda_attention_blocks blocks(call, NEO__KEYS);
     const int64_t groups = (call->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS;
@@ -3706,10 +3857,11 @@ static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_c
     const auto launch = [&](void (*kernel)(const neo__attention_call, uint32_t)) {
         return neo__cuda_launch(gpu, "attention", kernel, where, *call, blocks.tiles);
     };
-    if (!call->backward) return launch(neo__cuda_attention_kernel<PARTS, SILU>);
+    if (!call->backward) return launch(neo__cuda_attention_kernel<PARTS, SILU, BIASED>);
+    if constexpr (BIASED) NEO__TRY(neo__cuda_bias_grads<SILU>(gpu, call));
     if (call->dk || call->dv)
-        NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true, SILU>)));
-    return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false, SILU>) : NEO_OK;
+        NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true, SILU, BIASED>)));
+    return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false, SILU, BIASED>) : NEO_OK;
 }
 
 /* ---- attention of bf16 on tensor cores (mma.sync, from sm_80 on) ----
@@ -4218,8 +4370,8 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
 static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
     const int64_t steps = c->dim | c->q_row | c->k_row | c->v_row | c->y_row | c->dy_row |
                           c->dq_row | c->dk_row | c->dv_row;
-    return c->narrow && d->tensor_cores && !d->exact && c->dim <= 128 && steps % 4 == 0 &&
-           (steps | c->length) < (int64_t)1 << 30 &&
+    return c->narrow && !c->biases && d->tensor_cores && !d->exact && c->dim <= 128 &&
+           steps % 4 == 0 && (steps | c->length) < (int64_t)1 << 30 &&
            neo__cuda_aligned(c->q, c->k, c->v, c->dy, c->y, c->dq, c->dk, c->dv);
 }
 template <int D, bool NARROW, bool SILU>
@@ -4255,8 +4407,11 @@ static neo_status neo__cuda_attention_of(neo__cuda *gpu, const neo__attention_ca
                "%s: attention with y of bf16 wants rows at multiples of 16 bytes",
                gpu->device.name);
     gpu->stats.wide_attention += call->narrow && !gpu->exact;
-    return call->dim <= 64 ? neo__cuda_attention_run<1, SILU>(gpu, call)
-                           : neo__cuda_attention_run<2, SILU>(gpu, call);
+    if (call->biases)
+        return call->dim <= 64 ? neo__cuda_attention_run<1, SILU, true>(gpu, call)
+                               : neo__cuda_attention_run<2, SILU, true>(gpu, call);
+    return call->dim <= 64 ? neo__cuda_attention_run<1, SILU, false>(gpu, call)
+                           : neo__cuda_attention_run<2, SILU, false>(gpu, call);
 }
 static neo_status neo__cuda_attention(neo__cuda *gpu, const neo__attention_call *call) {
     neo__attention_call c = *call; /* as kernels get it: without places on the host */
@@ -4266,7 +4421,7 @@ static neo_status neo__cuda_attention(neo__cuda *gpu, const neo__attention_call 
                "%s: attention: %lld heads of %lld sequences are more than 2^31 tiles",
                gpu->device.name, (long long)c.heads, (long long)c.sequences);
     if (c.offsets) NEO__TRY(neo__cuda_offsets(gpu, c, &call->later));
-    if (c.sequences == 0 || c.rows == 0) return NEO_OK;
+    if (c.sequences == 0 || (c.rows == 0 && !c.biases)) return NEO_OK;
     return c.silu ? neo__cuda_attention_of<true>(gpu, &c) : neo__cuda_attention_of<false>(gpu, &c);
 }
 

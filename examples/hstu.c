@@ -5,16 +5,18 @@
 
    items -> embedding -> blocks -> norm -> embedding transposed
    block: u, v, q, k = silu(norm(x) W), x += project(norm(attention(q, k, v)) * u), where attention
-   is silu(q k)/n, causal, inside each sequence
+   is silu(q k + bias)/n, causal, inside each sequence. bias is learned: a number for each distance
+   of two items, and one for the time from an item until that to be predicted, by powers of 2
 
-   A user walks over the items in a stride of 1 to 4, which only the items before can tell: expect a
-   loss that falls below that of a guess, log 4 = 1.39, and `state 1184a424d58c25d2`. */
+   A user walks over the items in a stride of 1 to 4, which the items before can tell, and how long
+   the next one lets wait for itself: expect a loss that falls below that of a guess, log 4 = 1.39,
+   and `state a708828baa0ddb24`. */
 #include "neo_state.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { BLOCKS = 2, HEADS = 2, WIDTH = 32, ITEMS = 64, USERS = 16, LONGEST = 40,
-       ROWS = USERS * LONGEST };
+       ROWS = USERS * LONGEST, PERIODS = 16 };
 
 /* Ends the program where a call fails: it has nothing to lose. */
 static void check(neo_status status) {
@@ -24,6 +26,8 @@ static void check(neo_status status) {
 /* Parameters of a block, and the activations that its backward needs. */
 typedef struct block {
     const neo_param *w, *project; /* [4 WIDTH][WIDTH], [WIDTH][WIDTH] */
+    const neo_param *distance, *period; /* [1][LONGEST], [1][PERIODS], of all heads */
+    neo_attention_bias bias[2];
     float x[ROWS * WIDTH], stats[ROWS * 2], n[ROWS * WIDTH];
     float z[ROWS * 4 * WIDTH], uvqk[ROWS * 4 * WIDTH]; /* before and after SiLU */
     float a[ROWS * WIDTH], a_stats[ROWS * 2], a_n[ROWS * WIDTH], gated[ROWS * WIDTH];
@@ -36,6 +40,9 @@ static block blocks[BLOCKS];
 static float out[ROWS * WIDTH], stats[ROWS * 2], n[ROWS * WIDTH], logits[ROWS * ITEMS];
 static float dx[ROWS * WIDTH], dn[ROWS * WIDTH], da[ROWS * WIDTH], duvqk[ROWS * 4 * WIDTH];
 static int64_t ids[ROWS], targets[ROWS], offsets[USERS + 1], rows; /* of this batch */
+static int64_t times[ROWS], next_times[ROWS];                    /* of ids, of targets; seconds */
+static int64_t distances[LONGEST - 1], periods[PERIODS - 1];     /* where their buckets begin */
+static float each[USERS * HEADS * LONGEST], each_period[USERS * HEADS * PERIODS];
 
 /* Arrays as tensors: [rows][columns], and of those the columns of u, v, q or k. */
 #define T(array) neo_tensor_2d(array, NEO_F32, rows, sizeof(array) / sizeof(float) / ROWS)
@@ -46,6 +53,8 @@ static int64_t ids[ROWS], targets[ROWS], offsets[USERS + 1], rows; /* of this ba
 static void create(void) {
     const neo_init normal = {NEO_INIT_NORMAL, 0, 0.1f};
     char name[32];
+    for (int i = 0; i < LONGEST - 1; i++) distances[i] = i + 1;
+    for (int i = 0; i < PERIODS - 1; i++) periods[i] = (int64_t)1 << i;
     check(neo_ctx_create(&(neo_ctx_desc){.seed = 1}, &ctx));
     check(neo_params_create(ctx, &params));
     check(neo_params_add(params, "items", 2, (int64_t[]){ITEMS, WIDTH}, normal, &items));
@@ -56,12 +65,27 @@ static void create(void) {
         snprintf(name, sizeof name, "%d.project", i);
         check(neo_params_add(params, name, 2, (int64_t[]){WIDTH, WIDTH}, normal,
                              &blocks[i].project));
+        snprintf(name, sizeof name, "%d.distance", i);
+        check(neo_params_add(params, name, 2, (int64_t[]){1, LONGEST}, normal,
+                             &blocks[i].distance));
+        snprintf(name, sizeof name, "%d.period", i);
+        check(neo_params_add(params, name, 2, (int64_t[]){1, PERIODS}, normal, &blocks[i].period));
     }
 }
 
-static neo_attention_desc attention(void) {
+/* Biases by how many items, and by how much time, a key is before what is asked for. */
+static neo_attention_desc attention(block *b) {
+    b->bias[0] = (neo_attention_bias){
+        .table = b->distance->value, .dtable = b->distance->grad,
+        .bounds = neo_tensor_1d(distances, NEO_I64, LONGEST - 1),
+        .each = neo_tensor_2d(each, NEO_F32, USERS * HEADS, LONGEST)};
+    b->bias[1] = (neo_attention_bias){
+        .table = b->period->value, .dtable = b->period->grad,
+        .bounds = neo_tensor_1d(periods, NEO_I64, PERIODS - 1), .times = I(times),
+        .asked = I(next_times),
+        .each = neo_tensor_2d(each_period, NEO_F32, USERS * HEADS, PERIODS)};
     return (neo_attention_desc){.length = LONGEST, .heads = HEADS, .causal = 1,
-                                .kind = NEO_ATTENTION_SILU,
+                                .kind = NEO_ATTENTION_SILU, .bias = b->bias, .bias_count = 2,
                                 .offsets = neo_tensor_1d(offsets, NEO_I64, USERS + 1)};
 }
 static void norm(neo_tensor x, neo_tensor y, neo_tensor to) {
@@ -71,7 +95,7 @@ static void norm_back(neo_tensor x, neo_tensor from, neo_tensor d) { /* in place
     check(neo_layer_norm_backward(ctx, NULL, x, NONE, from, d, d, NONE, NONE));
 }
 static void block_forward(block *b, neo_tensor to) {
-    const neo_attention_desc desc = attention();
+    const neo_attention_desc desc = attention(b);
     norm(T(b->x), T(b->n), T(b->stats));
     check(neo_linear_act_forward(ctx, T(b->n), b->w->value, NONE, NEO_ACT_SILU, T(b->z),
                                  T(b->uvqk)));
@@ -84,7 +108,7 @@ static void block_forward(block *b, neo_tensor to) {
 }
 /* dx: the gradient of the block's output, then of its input. */
 static void block_backward(block *b) {
-    const neo_attention_desc desc = attention();
+    const neo_attention_desc desc = attention(b);
     check(neo_linear_backward(ctx, NULL, T(b->gated), b->project->value, T(dx), T(da),
                               b->project->grad, NONE));
     check(neo_addcmul(ctx, NONE, T(da), T(b->a_n), PART(duvqk, 0)));
@@ -124,6 +148,7 @@ static void make_batch(int64_t at) {
         for (int64_t k = 0; k < length; k++, rows++) {
             ids[rows] = (word[2] + k * stride) % ITEMS;
             targets[rows] = (ids[rows] + stride) % ITEMS;
+            times[rows] = k << 2 * stride, next_times[rows] = (k + 1) << 2 * stride;
         }
         offsets[i + 1] = rows;
     }

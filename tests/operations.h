@@ -23,7 +23,7 @@ static neo_comm_device_fn open_device;
 static neo_status (*record_begin)(void), (*record_end)(void);
 
 /* ---- notes ---- */
-enum { MOST_NOTES = 2048, MOST_TENSORS = 14 };
+enum { MOST_NOTES = 2048, MOST_TENSORS = 18 };
 typedef struct note {
     const char *what;
     int part;
@@ -329,7 +329,18 @@ static void row_embedding(void) {
 static neo_status attention(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     neo_attention_desc d = *(const neo_attention_desc *)arg;
     const neo_tensor lse = d.kind == NEO_ATTENTION_SILU ? neo_tensor_none() : t[4];
-    if (count > 9) d.offsets = t[9];
+    neo_attention_bias bias[2];
+    neo_leaves leaves = {2, 0, 1, 0};
+    memset(bias, 0, sizeof bias);
+    if (count > 9) d.offsets = t[count - 1];
+    if (count > 12) { /* one by rows, of each head, and one by times, of all */
+        bias[0].table = t[9], bias[0].bounds = t[10], bias[0].dtable = t[11], bias[0].each = t[12];
+        bias[1].table = t[13], bias[1].bounds = t[10], bias[1].dtable = t[14];
+        bias[1].each = t[15], bias[1].times = t[16];
+        d.bias = bias, d.bias_count = 2;
+        leaves.batch = d.offsets.shape[0] - 1, leaves.count = neo_ctx_repro_shards(ctx);
+        d.leaves = &leaves;
+    }
     neo_status status = neo_attention_forward(ctx, &d, t[0], t[1], t[2], t[3], lse);
     if (status == NEO_OK)
         status = neo_attention_backward(ctx, &d, t[0], t[1], t[2], t[3], lse, t[5], t[6], t[7],
@@ -349,6 +360,22 @@ static void row_attention(void) {
         numbers(140, 2);
         for (int i = 0; i < 4; i++) numbers(140, 12);
         if (jagged) memcpy(integers(6, 1).data, offsets[jagged - 1], sizeof offsets[0]);
+        CALL(attention, &d);
+    }
+    for (int way = 0; way < 4; way++) { /* with biases */
+        const neo_attention_desc d = {
+            70, 2, way & 1, 0.0f, .dtype = NEO_F32,
+            .kind = way & 2 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX};
+        for (int i = 0; i < 4; i++) numbers(140, 12);
+        numbers(140, 2);
+        for (int i = 0; i < 4; i++) numbers(140, 12);
+        numbers(2, 21);
+        int64_t *bounds = (int64_t *)integers(20, 1).data;
+        for (int i = 0; i < 20; i++) bounds[i] = i * i - 30;
+        numbers(2, 21), numbers(10, 21);
+        numbers(1, 21), numbers(1, 21), numbers(10, 21);
+        integers(140, 90);
+        memcpy(integers(6, 1).data, offsets[0], sizeof offsets[0]);
         CALL(attention, &d);
     }
 }

@@ -240,6 +240,19 @@ static void jagged(void) {
     case_free(&c);
     contexts_free();
 }
+/* A sequence that is most of the batch is cut into parts, where there are threads for them. */
+static void long_sequences(void) {
+    static const int64_t lengths[] = {3, 400, 0, 20}, one = 270;
+    contexts_make();
+    for (int i = 0; i < 8; i++) {
+        jagged_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
+                                  1, 8, i < 4 ? 4 : 1, i < 4 ? lengths : &one, 2 * (i < 4), 0);
+        if (i < 4) case_is_jagged(&c);
+        check_case(&c);
+        case_free(&c);
+    }
+    contexts_free();
+}
 /* By hand: of one key, the activation's bits, times 1/n, times v. */
 static void one_key(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
@@ -499,6 +512,7 @@ static void memory(void) {
 int main(void) {
     RUN(dense_by_silu);
     RUN(jagged);
+    RUN(long_sequences);
     RUN(one_key);
     RUN(jagged_is_dense);
     RUN(jagged_is_each_alone);

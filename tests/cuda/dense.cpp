@@ -1266,7 +1266,7 @@ static void test_embedding_bad(void) {
 }
 
 /* ---- attention ---- */
-enum { SILU = 1, JAGGED = 2 }; /* kinds */
+enum { SILU = 1, JAGGED = 2, BIASED = 4 }; /* kinds */
 /* A call as neo.h makes it of a description, of tensors that are set after it. */
 static neo__attention_call attention_call(const neo_attention_desc *desc, int64_t rows, int64_t dim,
                                           int64_t sequences) {
@@ -1277,7 +1277,39 @@ static neo__attention_call attention_call(const neo_attention_desc *desc, int64_
     c.sequences = sequences, c.rows = rows, c.scale = desc->scale;
     c.share = (float)(1.0 / n), c.slope = (float)((double)c.scale / n);
     c.offsets = neo__given(desc->offsets) ? there((const int64_t *)desc->offsets.data) : NULL;
+    c.biases = desc->bias_count;
+    for (int b = 0; b < c.biases; b++) {
+        const neo_attention_bias *from = &desc->bias[b];
+        neo__attention_bias *to = &c.bias[b];
+        to->table = there((const float *)from->table.data), to->buckets = from->table.shape[1];
+        to->table_row = from->table.shape[0] > 1 ? from->table.stride[0] : 0;
+        to->bounds = there((const int64_t *)from->bounds.data);
+        if (from->times.data) to->times = to->asked = there((const int64_t *)from->times.data);
+        if (from->asked.data) to->asked = there((const int64_t *)from->asked.data);
+    }
     return c;
+}
+/* Two biases: by rows, of each head; by times, of all heads or, with `option`, of buckets that are
+   many, and asked for at other times. */
+static void bias_make(neo_attention_bias *bias, int64_t rows, int64_t heads, int64_t sequences,
+                      int option) {
+    for (int b = 0; b < 2; b++) {
+        const int64_t buckets = b == 0 ? 1 + 30 * (option != 3) : option ? 200 : 5;
+        const int64_t tables = b == 0 || option ? heads : 1;
+        int64_t *bounds = (int64_t *)make(buckets + 1, sizeof *bounds); /* none has no memory */
+        for (int64_t n = 0; n < buckets; n++)
+            bounds[n] = b == 0 ? 3 * n - 40 : option ? 2 * n - 100 : n * n * n;
+        bias[b].table = matrix(floats(tables * buckets), tables, buckets, buckets);
+        bias[b].dtable = matrix(floats(tables * buckets), tables, buckets, buckets);
+        bias[b].each =
+            matrix(floats(sequences * heads * buckets), sequences * heads, buckets, buckets);
+        bias[b].bounds = neo_tensor_1d(bounds, NEO_I64, buckets - 1);
+        for (int t = 0; b == 1 && t < 1 + (option != 0); t++) {
+            int64_t *times = (int64_t *)make(rows, sizeof *times);
+            for (int64_t i = 0; i < rows; i++) times[i] = 3 * i - test_random() % 50;
+            *(t ? &bias[b].asked : &bias[b].times) = neo_tensor_1d(times, NEO_I64, rows);
+        }
+    }
 }
 static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t sequences,
                             int causal, int option, int kind) {
@@ -1301,6 +1333,12 @@ static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t 
         }
         desc.offsets = neo_tensor_1d(offsets, NEO_I64, sequences + 1);
     }
+    neo_attention_bias bias[2];
+    memset(bias, 0, sizeof bias);
+    if (kind & BIASED) {
+        bias_make(bias, rows, heads, sequences, option);
+        desc.bias = bias, desc.bias_count = option == 2 ? 1 : 2;
+    }
     upload();
     const neo_tensor q = matrix(qkv, rows, cols, s), k = matrix(qkv + cols, rows, cols, s);
     const neo_tensor v = matrix(qkv + 2 * cols, rows, cols, s), yt = matrix(y, rows, cols, cols);
@@ -1322,7 +1360,17 @@ static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t 
     c.dq = option == 2 ? NULL : there(dqkv);
     c.dk = option == 3 ? NULL : there(dqkv) + cols;
     c.dv = option >= 2 ? NULL : there(dqkv) + 2 * cols;
+    for (int b = 0; b < c.biases; b++) c.bias[b].each = there((float *)bias[b].each.data);
     CHECK_OK(gpu->attention(gpu, &c));
+    for (int b = 0; b < c.biases; b++) {
+        const int64_t add = c.bias[b].table_row ? 1 : heads;
+        NEO__ZERO(neo__linear_grads_call, sums);
+        sums.dbias.from = c.bias[b].each, sums.dbias.to = there((float *)bias[b].dtable.data);
+        sums.dbias.cols = sums.dbias.from_row = c.bias[b].buckets * heads / add;
+        sums.dbias.leaves.batch = sequences, sums.dbias.leaves.rows_per_sample = add;
+        sums.dbias.leaves.shards = sums.dbias.leaves.count = 1;
+        CHECK_OK(gpu->linear_grads(gpu, &sums));
+    }
     char what[100];
     snprintf(what, sizeof what,
              "attention of %d heads of %d, %d x %d, causal %d, option %d, kind %d", (int)heads,
@@ -1336,11 +1384,11 @@ static void test_attention(void) {
     for (int i = 0; i < 8; i++)
         for (int causal = 0; causal < 2; causal++)
             for (int option = 0; option < 4; option++)
-                for (int kind = 0; kind < 4; kind++)
+                for (int kind = 0; kind < 8; kind++)
                     if (!skipped(kind ? 6 : 3))
                         attention_check(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], causal,
                                         option, kind);
-    for (int kind = 0; kind < 4; kind++) attention_check(70, 2, 5, 40, kind % 2, 0, kind | JAGGED);
+    for (int kind = 0; kind < 8; kind++) attention_check(70, 2, 5, 40, kind % 2, 0, kind | JAGGED);
 }
 /* Bad offsets: the first sequence that has them is told, and nothing is written. Where nobody asks,
    and in a recorded step, kernels go on: what they then read is within all rows. */

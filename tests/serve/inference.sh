@@ -31,10 +31,11 @@ int main(void) {
     neo_tensor in = neo_tensor_2d(x, NEO_F32, 2, 1), out = neo_tensor_2d(y, NEO_F32, 2, 1);
     neo_ctx *ctx;
     if (neo_ctx_create(&defaults, &ctx) != NEO_OK) return 1;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (neo_attention_forward(ctx, &d, in, in, in, out, neo_tensor_none()) == NEO_OK) return 1;
         puts(neo_last_error());
-        d.kind = NEO_ATTENTION_SOFTMAX, d.offsets = neo_tensor_1d(offsets, NEO_I64, 2);
+        d.kind = NEO_ATTENTION_SOFTMAX, d.bias_count = i;
+        d.offsets = i ? neo_tensor_none() : neo_tensor_1d(offsets, NEO_I64, 2);
     }
     return 0;
 }
@@ -42,7 +43,7 @@ END
     try "attention" gcc -std=c11 -DNEO_INFERENCE -I. -o "$W/silu" "$W/silu.c" "$W/neo.o" -lm \
         -pthread
     same "attention that is left out" "$("$W/silu" | uniq -c | sed 's/^ *//')" \
-        "2 neo_attention_forward: NEO_INFERENCE leaves out SiLU and offsets"
+        "3 neo_attention_forward: NEO_INFERENCE leaves out SiLU, offsets and biases"
 else
     skip "the size of the object: it is stated for gcc and x86-64"
 fi
