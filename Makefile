@@ -101,9 +101,10 @@ $(B)/neo_mpi.o: examples/neo.c
 $(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: %.a: %.o
 	$(archive)
 
-# ---- examples; dlrm_mpi: with ranks of mpirun. With GPUs: see tests/cuda/rules.mk ----
+# ---- examples; dlrm_mpi: with ranks of mpirun. With GPUs: see tests/cuda/rules.mk. CHECKED, of
+# ---- arm.sh and musl.sh: with the neo of the tests, so that one is compiled ----
 
-$(examples): $(B)/%: $$(call source_of,$$*) $(B)/$(if $(SANITIZE),tests/)neo.a
+$(examples): $(B)/%: $$(call source_of,$$*) $(B)/$(if $(SANITIZE)$(CHECKED),tests/)neo.a
 	$(compile) -o $@ $< $(objects) $(libs)
 $(examples:=_mpi): $(B)/%_mpi: $$(call source_of,$$*) $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)

@@ -17,6 +17,14 @@ needs_python() {
     exit
 }
 have() { command -v "$1" >/dev/null 2>&1; }
+# mpi_folder: for mpirun, also as root. OpenMPI's sockets need short names, and its jobs of one user
+# share a folder in TMPDIR, which each removes at its end: a script has its own below /tmp.
+mpi_folder() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    TMPDIR=$(mktemp -d /tmp/neo.XXXXXX) && export TMPDIR
+    trap 'rm -rf "$TMPDIR"' EXIT
+    trap 'exit 1' HUP INT TERM
+}
 # same NAME A B: equal and not empty. Where A is empty, the program that should have printed it said
 # why in $W/err.
 same() {

@@ -23,6 +23,9 @@ $(B)/tests/%_mpi: tests/%.c $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
 $(addprefix $(B)/tests/,$(over_mpi)): $(B)/tests/%_mpi: $$(call source_of,$$*) \
     $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
 	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
+# All of neo is in it: it waits for no archive.
+$(B)/tests/fuzz/targets: tests/fuzz/targets.c $(B)/tests/checked.o
+	$(compile) $(level) $(checked) $(of_test) -o $@ $< $(objects) $(libs)
 $(B)/libfuzzer/targets: tests/fuzz/targets.c
 	clang -std=c11 $(flags) -O1 -g -fsanitize=fuzzer,address -o $@ $< $(libs)
 
@@ -67,7 +70,8 @@ test_helpers = $(addprefix $(B)/tests/,data/make_npy data/make_synthetic program
 test-programs: $(programs) $(test_helpers) $(B)/tests/plan
 test:
 	$(make) all test-programs
-	@SCRIPT_TIMEOUT=$${SCRIPT_TIMEOUT:-1800} sh tests/run.sh $(scripts) $(programs)
+	@SCRIPT_TIMEOUT=$${SCRIPT_TIMEOUT:-1800} sh tests/run.sh $(B)/tests/shard/plan $(scripts) \
+	    $(filter-out %/shard/plan,$(programs))
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
 	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter $(full),$(longest)) \
@@ -91,4 +95,6 @@ sanitized:
 	@B=$(S) PLAIN=$(B) SANITIZER=$(notdir $(S)) sh tests/run.sh \
 	    $(addprefix tests/programs/,dlrm.sh gpt.sh serve.sh) \
 	    $(patsubst $(B)/%,$(S)/%,$(checkable))
-sanitized-programs: $(addprefix $(B)/,dlrm gpt serve stages) $(checkable) $(test_helpers)
+# The longest to compile first: at the end they would have one core.
+sanitized-programs: $(filter %/fuzz/svm %/data/numbers %/files/state,$(checkable)) \
+    $(addprefix $(B)/,dlrm gpt serve stages) $(checkable) $(test_helpers)

@@ -36,7 +36,7 @@ done
 thin=-DTEST_WATCHED=1
 [ -z "$ARM_ALL" ] || thin=
 "$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} B="$A" CC=aarch64-linux-gnu-gcc \
-    AR=aarch64-linux-gnu-ar CFLAGS="-O1 -static $thin" \
+    AR=aarch64-linux-gnu-ar CFLAGS="-O1 -static $thin" CHECKED=1 \
     "$A/dlrm" "$A/custom" "$A/bags" $programs >"$B/logs/arm.build" 2>&1 || true
 for program in "$A/dlrm" "$A/custom" "$A/bags" $programs; do
     if [ -x "$program" ]; then pass; else fail "$program does not build (see $B/logs/arm.build)"; fi

@@ -15,7 +15,8 @@ if ! have musl-gcc; then
 fi
 programs="tests/comm/collectives tests/data/reader tests/files/checkpoint tests/core/stop"
 "$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} B="$W" CC=musl-gcc \
-    CFLAGS="-O1 -static -Werror" "$W/one_file_dlrm" $(printf "$W/%s " $programs) >"$W/log" 2>&1 ||
+    CFLAGS="-O1 -static -Werror" CHECKED=1 "$W/one_file_dlrm" $(printf "$W/%s " $programs) \
+    >"$W/log" 2>&1 ||
     fail "does not build: $(grep -E 'error|undefined' "$W/log" | head -3)"
 same "one_file_dlrm" "$(state_of "$W/one_file_dlrm")" \
     "$(sed -n 's/.*`state \([0-9a-f]*\)`.*/\1/p' examples/one_file_dlrm.c)"

@@ -17,8 +17,7 @@ MAKE=${MAKE:-make}
 . tests/harness.sh
 W=$B/mpi
 mkdir -p "$W" "$B/logs"
-# OpenMPI: as root, with more ranks than cores; its sockets need short names.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
+mpi_folder
 
 kinds=
 for kind in openmpi mpich; do
@@ -238,7 +237,8 @@ devices_over() {
         skip "$name: device memory: no emulated device was built"
         return
     fi
-    cp -p "$B/tests/emulated_cuda.o" "$P/tests"
+    cp -p "$B"/tests/emulated_neo.o "$B"/tests/emulated_neo_comm.o "$B"/tests/emulated_neo_fsdp.o \
+        "$B"/tests/emulated_cuda.o "$B"/tests/emulated_controls.o "$P/tests"
     if ! "$MAKE" --no-print-directory B="$P" MPICC="mpicc$suffix" "$P/tests/cuda/comm_mpi" \
         >>"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: cuda/comm does not build (see $B/logs/mpi_$name.build)"

@@ -78,13 +78,17 @@ same "gpt, SIGINT: exit status" "$status" 130
 says "gpt, SIGINT" "stopped at step [0-9]*; saved to $W/gpt; go on with --resume"
 same "gpt, SIGINT: it goes on" "$(state_of $G $gpt --checkpoint "$W/gpt" --resume)" "$whole_gpt"
 
-# catches PID: it has a handler of SIGTERM by now; where /proc does not say, after a second.
+# catches PID: it has a handler of SIGTERM by now, or is gone; where /proc does not say, after a
+# second.
 catches() {
     if [ ! -r "/proc/$1/status" ]; then
         sleep 1
         return
     fi
-    until grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' "/proc/$1/status"; do sleep 0.02; done
+    until grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' "/proc/$1/status"; do
+        kill -0 "$1" 2>/dev/null || return
+        sleep 0.02
+    done
 }
 # The second signal ends it at once: here no step ever ends, as no line comes.
 mkfifo "$W/fifo"
@@ -94,6 +98,10 @@ $D --data - $small <"$W/fifo" >"$W/out" 2>"$W/err" &
 pid=$!
 catches $pid
 kill -TERM $pid
+# Taken, however late; then it is another one after half a second.
+while grep -q '^ShdPnd:.*[4-7c-f][0-9a-f]\{3\}$' "/proc/$pid/status" 2>/dev/null; do
+    sleep 0.02
+done
 sleep 1.5
 if kill -0 $pid 2>/dev/null; then pass; else fail \
     "one signal in the middle of a step ends the run: $(cat "$W/err")"; fi
@@ -117,13 +125,11 @@ same "gpt, a signal in its last validation" "$status" 143
 says "gpt, a signal in its last validation" 'stopped at step 1; saved to'
 
 # Under mpirun: the signal comes to one process, and all stop.
-mpi() {
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp timeout 900 mpirun \
-        $over -n 2 "$@"
-}
+mpi() { timeout 900 mpirun $over -n 2 "$@"; }
 over=
 if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then over=--oversubscribe; fi
 if [ -x "${D}_mpi" ] && have mpirun; then
+    mpi_folder
     tries=0 status=0
     while [ $status = 0 ] && [ $tries -lt 5 ]; do # again where it was over before
         tries=$((tries + 1))

@@ -99,7 +99,7 @@ while read -r state command; do
         if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
             command=$(echo "$command" | sed 's/--oversubscribe //')
         fi
-        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
+        case $TMPDIR in /tmp/neo.*) ;; *) mpi_folder ;; esac
         ;;
     esac
     if [ -x "$program" ]; then
