@@ -244,7 +244,7 @@ extern "C" {
     X(NEO_ERR_CORRUPT, "corrupted file")                                                           \
     X(NEO_ERR_MISMATCH, "does not match what was saved or declared")                               \
     X(NEO_ERR_UNSUPPORTED, "not supported here")                                                   \
-    X(NEO_ERR_NUMERIC, "a number is not finite (neo_ctx_create: arithmetic was changed)")          \
+    X(NEO_ERR_NUMERIC, "a number is not finite, or compiler flags have changed arithmetic")        \
     X(NEO_ERR_STATE, "call out of order")                                                          \
     X(NEO_ERR_SYSTEM, "operating system error")                                                    \
     X(NEO_ERR_TIMEOUT, "another rank did not come in time")                                        \
@@ -2587,7 +2587,8 @@ NEO__INLINE int neo__given(neo_tensor t) { return t.data || t.absent; }
    with its reason. */
 NEO__UNUSED static neo_status neo__no_data(const char *function, const char *name, neo_tensor t,
                                            neo_status status) {
-    if (!t.absent) return neo_fail(status, "%s: %s has no data", function, name);
+    if (!t.absent)
+        return neo_fail(status, "%s: %s %s", function, name, t.ndim ? "has no data" : "is none");
     return neo_fail(NEO_ERR_STATE, "%s: %s has no data, %s", function, name, t.absent);
 }
 
@@ -4439,7 +4440,7 @@ NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__ba
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
-    const char *numerics;    /* a word for checkpoints: "deterministic"; NULL: the CPU's bits */
+    const char *numerics;    /* words for checkpoints: "deterministic 2"; NULL: the CPU's bits */
     /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
        from step to step (numbers of ids are eighths of what is reserved, descriptions are always
        sent), and errors of data come at the end. */
@@ -7695,7 +7696,7 @@ static int neo__gemm_by_hook(neo__gemm *g) {
 static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor tensor,
                                        int64_t rows, int64_t cols, int output, const char *function,
                                        const char *name) {
-    if (tensor.absent && tensor.ndim == 0)
+    if (tensor.ndim == 0 && !tensor.data)
         return neo__no_data(function, name, tensor, NEO_ERR_SHAPE);
     NEO__CHECK(tensor.ndim == 2 && tensor.dtype == dtype, NEO_ERR_SHAPE,
                "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function,
@@ -7732,6 +7733,7 @@ NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) {
 }
 static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count,
                                     const char *function, const char *name) {
+    if (t.ndim == 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                "%s: %s is not an f32 tensor [%" PRId64 "]", function, name, count);
     if (count > 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
@@ -8468,7 +8470,7 @@ static neo_tensor neo__layer_rows(const neo_ctx *ctx, void *data, neo_dtype dtyp
 static neo_status neo__layer_check_forward(neo_ctx *ctx, const char *fn, int64_t max_batch,
                                            neo_tensor x, int64_t in, neo_tensor y, int64_t out) {
     const int64_t batch = x.shape[0];
-    if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
+    if (x.ndim == 0 && !x.data) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
     NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
                "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim, in);
     NEO__CHECK(batch <= max_batch, NEO_ERR_CAPACITY,
@@ -8946,7 +8948,7 @@ NEO__HOT_END
 /* The tensor is contiguous f32 of `like`'s shape. */
 static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name,
                                   neo_tensor tensor, neo_tensor like) {
-    if (tensor.absent && tensor.ndim == 0)
+    if (tensor.ndim == 0 && !tensor.data)
         return neo__no_data(function, name, tensor, NEO_ERR_SHAPE);
     NEO__CHECK(tensor.dtype == NEO_F32 && tensor.ndim >= 1 && tensor.ndim <= NEO_MAX_DIMS &&
                    neo_tensor_is_contiguous(tensor),
@@ -10595,12 +10597,14 @@ typedef struct neo__attention {
 static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes, sequence = head / c->heads;
-    neo__attention a = {
-        part->ctx, c, (c->dim + width - 1) / width * width, c->length, sequence * c->length,
-        head % c->heads * c->dim, (sequence + 1) * c->queries - c->length, 0, NEO__BACK_ALL};
+    neo__attention a = {part->ctx, c, (c->dim + width - 1) / width * width, c->length, 0,
+                        head % c->heads * c->dim, 0, 0, NEO__BACK_ALL};
     if (neo__attention_jagged(c)) {
         a.first = a.first_q = c->offsets[sequence];
         a.length = c->offsets[sequence + 1] - a.first;
+    } else { /* where length is that of each, and no mere bound */
+        a.first = sequence * c->length;
+        a.first_q = (sequence + 1) * c->queries - c->length;
     }
     return a;
 }
@@ -11121,14 +11125,16 @@ static int64_t neo__attention_begin_jagged(neo_device *device, const neo__attent
 static neo_status neo__cpu_attention(neo_device *device, const neo__attention_call *call) {
     neo__attention_found found = {UINT64_MAX, 0, 0};
     const int64_t heads = call->sequences * call->heads;
-    int64_t pairs = call->sequences * call->queries * call->length, tasks = heads;
+    int64_t pairs, tasks = heads;
     if (neo__attention_jagged(call)) {
         pairs = neo__attention_begin_jagged(device, call, &found);
         if (!call->backward) tasks = neo__attention_tiles(call, NEO__KEYS) * call->heads;
         if (found.bad != UINT64_MAX || (pairs == 0 && !neo__attention_biased(call))) tasks = 0;
-    } else if (!call->backward) {
-        tasks *= (call->length + NEO__KEYS - 1) / NEO__KEYS -
-                 (call->length - call->queries) / NEO__KEYS;
+    } else {
+        pairs = call->sequences * call->queries * call->length;
+        if (!call->backward)
+            tasks *= (call->length + NEO__KEYS - 1) / NEO__KEYS -
+                     (call->length - call->queries) / NEO__KEYS;
     }
     neo__attention_back back;
     if (NEO__TRAINS && call->backward && tasks > 0)
@@ -11302,8 +11308,13 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss) {
     static const char *const fn = "neo_cross_entropy";
+    const neo_tensor floats[] = {logit, dlogit};
     neo__loss l;
     NEO__TRY(neo__check_ctx(fn, ctx));
+    for (int i = 0; i < 2; i++)
+        NEO__CHECK(floats[i].dtype == NEO_F32 || floats[i].dtype == NEO_BF16, NEO_ERR_SHAPE,
+                   "%s: %slogit is %s: f32 or bf16 is possible", fn, i ? "d" : "",
+                   neo_dtype_name(floats[i].dtype));
     const int narrow_x = logit.dtype == NEO_BF16 && logit.ndim == 2;
     if (narrow_x)
         NEO__TRY(neo__check_matrix_of(ctx, NEO_BF16, logit, logit.shape[0], logit.shape[1], 0, fn,
@@ -11322,7 +11333,8 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
     } else if (neo__given(dlogit)) {
         NEO__TRY(neo__check_like(ctx, fn, "dlogit", dlogit, logit));
     }
-    if (label.absent && !label.data) return neo__no_data(fn, "label", label, NEO_ERR_SHAPE);
+    if (!label.data && (label.absent || label.ndim == 0))
+        return neo__no_data(fn, "label", label, NEO_ERR_SHAPE);
     NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
                    neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
                NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples", fn,
@@ -17881,6 +17893,7 @@ typedef struct neo__finite {
     int after;
     neo__seen read, written;
     const char *with; /* a parameter that is read, or NULL */
+    int64_t first;    /* row that looks at matrices begin with */
     neo_status status;
 } neo__finite;
 
@@ -17947,7 +17960,8 @@ static neo_status neo__finite_find(neo__finite *f, neo__seen *seen, const char *
             neo__decode_float(f->ctx, tensor.dtype, part, x, n);
             for (int64_t k = 0; k < n; k++) {
                 if (x[k] - x[k] == 0.0f) continue;
-                neo__seen_note(f, seen, name, tensor.data, at + k, matrix ? i : -1, j + k, x[k]);
+                neo__seen_note(f, seen, name, tensor.data, at + k, matrix ? f->first + i : -1,
+                               j + k, x[k]);
                 return NEO_OK;
             }
         }
@@ -17967,6 +17981,7 @@ static void neo__see_tensor(neo__finite *f, int written, const char *name, neo_t
 static void neo__see_dtype(neo__finite *f, int written, const char *name, const void *data,
                            neo_dtype dtype, int64_t rows, int64_t cols, int64_t apart) {
     neo_tensor t = neo_tensor_2d((void *)(uintptr_t)data, dtype, rows, cols);
+    if (data) t.data = neo__element(t.data, f->first * apart, dtype);
     t.stride[0] = apart;
     t.place = neo__ctx_place(f->ctx);
     neo__see_tensor(f, written, name, t);
@@ -18119,11 +18134,19 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
     if (c->add) neo__see(f, 0, "dtable", c->to, to, c->dim, c->to_row);
     neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
 }
+/* Rows of sequences, from seen->first on: those around them are not read. */
+static int64_t neo__see_sequences(neo__finite *seen, const neo__attention_call *call) {
+    int64_t bound[2] = {0, call->rows};
+    for (int i = 0; i < 2 && call->offsets && seen->status == NEO_OK; i++) {
+        seen->status = neo__data_read(seen->ctx, &bound[i], call->offsets + i * call->sequences,
+                                      neo__ctx_place(seen->ctx), sizeof *bound);
+        bound[i] = NEO__MIN(NEO__MAX(bound[i], (int64_t)0), call->rows); /* the call tells of bad */
+    }
+    seen->first = bound[0];
+    return NEO__MAX(bound[1] - bound[0], (int64_t)0);
+}
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
-    const int64_t cols = call->heads * call->dim;
-    int64_t rows = call->rows; /* those behind the last sequence are not read */
-    if (call->offsets && !seen->ctx->device)
-        rows = NEO__MIN(rows, NEO__MAX(call->offsets[call->sequences], (int64_t)0));
+    const int64_t cols = call->heads * call->dim, rows = neo__see_sequences(seen, call);
     const int64_t queries =
         call->offsets ? rows : call->sequences * call->queries; /* all, in a backward */
     const int back = call->backward;

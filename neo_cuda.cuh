@@ -7,7 +7,7 @@
        order of sums. `deterministic` (without): large products are cuBLASLt's, attention of bf16 is
        on tensor cores, sums over the batch, of embedding rows with many records too, and of wide
        rows of logits are cut further; faster, within rounding of the CPU. A checkpoint holds the
-       class
+       class, with a number that rises where its bits change
      - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
        floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
@@ -8090,7 +8090,7 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
     neo__cuda *d = (neo__cuda *)calloc(1, sizeof *d);
     NEO__CHECK(d, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for the device's record");
     d->ordinal = given.ordinal, d->exact = given.exact != 0, d->tf32 = given.tf32 != 0;
-    if (!d->exact) d->device.numerics = d->tf32 ? "deterministic, tf32" : "deterministic";
+    if (!d->exact) d->device.numerics = d->tf32 ? "deterministic 2, tf32" : "deterministic 2";
     d->processors = prop.multiProcessorCount, d->others = others;
     snprintf(d->device.name, sizeof d->device.name, "cuda:%d (%.100s)", given.ordinal, prop.name);
     neo__cuda_table(&d->device);

@@ -267,12 +267,12 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_from(neo_ctx *ctx, const ne
        status = neo_plan_broadcast(comm, &desc, status, &plan);
    Collective; the other ranks wait while rank 0 searches, as long as comm's timeout_ms at most.
    desc: alike on all ranks. status: of what the rank has done so far; on rank 0 of making *plan,
-   which the others get here.
+   which the others get here; what theirs was before does not count, rank 0's is a plan or NULL.
    Cost     24 bytes and 40 of each piece to each rank but rank 0, counted as broadcast, and three
             calls of neo_comm_agree; each rank predicts for itself.
    Errors   on all ranks one status and message, as neo_comm_agree has them: of a status that is
-            none of NEO_OK; those of neo_plan_create_from, where descriptions differ. *plan is NULL
-            then, on all ranks: rank 0's is destroyed, if its status was NEO_OK. */
+            none of NEO_OK; NEO_ERR_ARG: desc or plan is NULL; those of neo_plan_create_from, where
+            descriptions differ. *plan is NULL then, on all ranks: rank 0's is destroyed. */
 NEO_API NEO__CHECK_UNUSED neo_status
 neo_plan_broadcast(neo_comm *comm, const neo_plan_desc *desc, neo_status status, neo_plan **plan);
 /* neo_plan_destroy: NULL is allowed. */
@@ -7249,25 +7249,25 @@ static neo_status neo__plan_send(neo_comm *comm, const neo_plan_desc *desc, int6
 }
 NEO_API neo_status neo_plan_broadcast(neo_comm *comm, const neo_plan_desc *desc, neo_status status,
                                       neo_plan **plan) {
-    NEO__CHECK(comm && desc && plan, NEO_ERR_ARG, "neo_plan_broadcast: an argument is NULL");
+    NEO__CHECK(comm, NEO_ERR_ARG, "neo_plan_broadcast: comm is NULL");
     comm = neo_comm_host(comm);
-    const int sends = neo_comm_rank(comm) == 0;
+    const int sends = neo_comm_rank(comm) == 0, alone = neo_comm_size(comm) == 1;
     int64_t said[NEO__PLAN_SAID] = {0, 0, 0};
     neo_piece *pieces = NULL;
-    if (sends && status == NEO_OK && !*plan)
-        status = neo_fail(NEO_ERR_ARG, "neo_plan_broadcast: rank 0 has no plan");
-    if (!sends || status != NEO_OK) *plan = NULL;
-    if (neo_comm_size(comm) == 1) return status;
-    if (*plan) {
+    if (plan && !sends) *plan = NULL;
+    if (status == NEO_OK && (!desc || !plan || (sends && !*plan)))
+        status = neo_fail(NEO_ERR_ARG, "neo_plan_broadcast: %s",
+                          !desc ? "desc is NULL" : plan ? "rank 0 has no plan" : "plan is NULL");
+    if (plan && *plan) {
         pieces = (*plan)->piece;
         said[0] = (*plan)->piece_count;
         said[1] = (int64_t)(*plan)->origin;
         said[2] = (int64_t)(*plan)->uniform;
     }
-    status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) status = neo__plan_send(comm, desc, said, &pieces, plan);
+    if (!alone) status = neo_comm_agree(comm, status);
+    if (!alone && status == NEO_OK) status = neo__plan_send(comm, desc, said, &pieces, plan);
     if (!sends && pieces) neo_free(neo_comm_ctx(comm), pieces, (size_t)said[0] * sizeof *pieces);
-    if (status == NEO_OK) return NEO_OK;
+    if (status == NEO_OK || !plan) return status;
     neo_plan_destroy(*plan);
     *plan = NULL;
     return status;

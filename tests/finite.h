@@ -131,6 +131,15 @@ static void finite_layers(void) {
     finite_set(dq, 0, NAN);
     SAYS(neo_attention_backward(ctx, &d, q, k, v, to, lse, dq, finite_ones(3, 4), none, none),
          "neo_attention_backward: dq[0][0] is nan, from dy[0][0], which is nan");
+    neo_attention_desc jagged = d; /* row 1 is a sequence, those around it are of none */
+    jagged.offsets = neo_tensor_slice(finite_ids(4), 0, 1, 2);
+    finite_set(q, 2, NAN), finite_set(k, 8, INFINITY);
+    CHECK_OK(neo_attention_forward(ctx, &jagged, q, k, v, to, lse));
+    CHECK_OK(neo_attention_backward(ctx, &jagged, q, k, v, to, lse, dq, finite_ones(3, 4), none,
+                                    none));
+    finite_set(v, 7, NAN);
+    SAYS(neo_attention_forward(ctx, &jagged, q, k, v, to, lse),
+         "neo_attention_forward: y[1][3] is nan, from v[1][3], which is nan");
     finite_free();
     neo_tensor e = finite_ones(2, 6), z = finite_ones(2, neo_interact_width(3, 2, 0));
     neo_tensor xi = finite_ones(2, 3);

@@ -113,6 +113,16 @@ static int parse_sweep(command *c) {
     if (c->given[OPT_TIMELINE] && timeline_ending(c->given[OPT_TIMELINE])) return 2;
     return 0;
 }
+/* The sets are models of their own. Returns 2 after an error. */
+static int parse_sets(const command *c) {
+    for (int k = 0; c->given[OPT_SETS] && k < OPT_HELP; k++)
+        if (c->given[k] && k != OPT_SETS && k != OPT_ALL)
+            return fprintf(stderr, "plan: %s: of one model, not of --sets\n", NAMES[k]), 2;
+    if (c->given[OPT_SETS] && c->files)
+        return fprintf(stderr, "plan: %s: leave it out: --sets has models of its own\n",
+                       c->file[0]), 2;
+    return 0;
+}
 /* A file that is read is not written, and each that is written is one. Returns 2 after an error. */
 static int parse_files(const command *c) {
     const int writes[] = {OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_DISK};
@@ -153,7 +163,7 @@ static int parse(int argc, char **argv, command *c) {
         fprintf(stderr, "plan: --plan and --all both say where tables are: leave one out\n");
         return 2;
     }
-    return parse_files(c) || parse_sweep(c) ? 2 : 0;
+    return parse_files(c) || parse_sweep(c) || parse_sets(c) ? 2 : 0;
 }
 
 /* What follows from the numbers of the files. */
@@ -262,9 +272,13 @@ static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **p
     j->threads = neo_ctx_threads(ctx);
     if (status == NEO_OK && all) status = neo_placement_parse(all, &placement);
     if (status != NEO_OK) return status;
+    const int is_word = file && neo_placement_parse(file, &placement) == NEO_OK;
     if (file) status = neo_plan_read(ctx, &j->desc, file, plan);
     else if (all) status = neo_plan_create_uniform(ctx, &j->desc, placement, plan);
     else status = neo_plan_create(ctx, &j->desc, plan);
+    if (status == NEO_ERR_NOT_FOUND && is_word)
+        return neo_fail(status, "--plan %s: no file; one placement of all tables is --all %s",
+                        file, file);
     return status == NEO_OK && out ? neo_plan_write(*plan, out) : status;
 }
 

@@ -393,6 +393,10 @@ for c in $compilers; do
     job "$c gnu17, neo.h hides nothing" "$c -std=gnu17 $warnings -I. -fsyntax-only $W/gnu.c"
     job "$c c11 -D_GNU_SOURCE" "$base -D_GNU_SOURCE -fsyntax-only $W/implement.c"
     job "$c c11 -march=native" "$base -march=native -fsyntax-only $W/implement.c"
+    for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
+        job "$c c11 -Wshadow $source" \
+            "$c -std=c11 -Wall -Wextra -Wshadow -Werror -I. -fsyntax-only $source"
+    done
     # The header may be renamed and sit anywhere.
     mkdir -p "$W/vendor/deep"
     cp neo.h neo_kernels.h "$W/vendor/deep"

@@ -495,6 +495,24 @@ static void named(void) {
     case_free(&c);
     neo_ctx_destroy(ctx);
 }
+/* A length that no sequence comes near, the largest number, changes nothing. */
+static void bounded(void) {
+    static const int64_t lengths[] = {70, 0, 3};
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    jagged_case c = case_make(NEO_ATTENTION_SOFTMAX, 1, 2, 8, 3, lengths, 2, 2), had;
+    case_is_jagged(&c);
+    CHECK_OK(forward(ctx, &c));
+    CHECK_OK(backward(ctx, &c));
+    had = c;
+    case_outputs(&had, &c);
+    c.desc.length = INT64_MAX;
+    CHECK_OK(forward(ctx, &c));
+    CHECK_OK(backward(ctx, &c));
+    CHECK(same_outputs(&c, &had));
+    outputs_free(&had);
+    case_free(&c);
+    neo_ctx_destroy(ctx);
+}
 /* Nothing here asks the allocator for memory. */
 static void memory(void) {
     static const int64_t lengths[] = {70, 0, 3};
@@ -521,6 +539,7 @@ int main(void) {
     RUN(gradients);
     RUN(errors);
     RUN(named);
+    RUN(bounded);
     RUN(memory);
     return test_end("core/attention");
 }

@@ -309,7 +309,7 @@ static void linear_errors(void) {
               NEO_ERR_SHAPE, "bias");
     CHECK_ERR(neo_linear_forward(ctx, x, w, none, (neo_activation)9, y), NEO_ERR_ARG,
               "activation 9");
-    CHECK_ERR(neo_linear_forward(ctx, none, w, none, NEO_ACT_NONE, y), NEO_ERR_SHAPE, "x is not");
+    CHECK_ERR(neo_linear_forward(ctx, none, w, none, NEO_ACT_NONE, y), NEO_ERR_SHAPE, "x is none");
     CHECK_ERR(neo_linear_backward(ctx, NULL, x, w, y, neo_tensor_2d(f, NEO_F32, 4, 4), none, none),
               NEO_ERR_SHAPE, "dx");
     CHECK_ERR(neo_linear_backward(ctx, NULL, x, w, y, none, none, neo_tensor_1d(f, NEO_F32, 3)),

@@ -317,6 +317,13 @@ static void narrow_logits_are_widened(void) {
         dlogit = neo_tensor_2d(b.dx, NEO_F32, ROWS, width);
         CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, dlogit, NULL), NEO_ERR_SHAPE,
                   "dlogit is f32, but logit bf16");
+        dlogit.dtype = NEO_F16;
+        CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, dlogit, NULL), NEO_ERR_SHAPE,
+                  "dlogit is f16: f32 or bf16 is possible");
+        CHECK_ERR(neo_cross_entropy(ctx, &d, dlogit, label, logit, NULL), NEO_ERR_SHAPE,
+                  ": logit is f16: f32 or bf16 is possible");
+        CHECK_ERR(neo_cross_entropy(ctx, &d, logit, neo_tensor_none(), logit, NULL),
+                  NEO_ERR_SHAPE, "label is none");
         dlogit = logit, dlogit.data = x[0] + 1;
         if (width > 1)
             CHECK_ERR(neo_cross_entropy(ctx, &d, logit, label, dlogit, NULL), NEO_ERR_ARG,

@@ -233,11 +233,34 @@ static void test_checkpoints(void) {
     }
 }
 
+/* A checkpoint of the class as it was, whose bits were others, is refused. */
+static void test_earlier_numerics(void) {
+    neo_device *device = NULL;
+    model m[2];
+    checkpoint c;
+    checkpoint_begin(&c, "earlier", 0);
+    REQUIRE_OK(neo_cuda_device_create(NULL, &device));
+    neo_ctx *ctx = make_ctx(device, 3);
+    const char *now = device->numerics;
+    device->numerics = "deterministic";
+    CHECK_OK(model_create(&m[0], ctx, &optims[0]));
+    device->numerics = now;
+    CHECK_OK(model_create(&m[1], ctx, &optims[0]));
+    CHECK_OK(neo_save(ctx, &c.save, m[0].state));
+    CHECK_ERR(neo_load(ctx, &c.load, m[1].state, NULL), NEO_ERR_MISMATCH,
+              "numerics is 'deterministic' there, 'deterministic 2' here");
+    c.load.any_definition = 1;
+    CHECK_OK(neo_load(ctx, &c.load, m[1].state, NULL));
+    for (int k = 0; k < 2; k++) model_destroy(&m[k]);
+    neo_ctx_destroy(ctx);
+    neo_cuda_device_destroy(device);
+    checkpoint_end(&c);
+}
 /* A checkpoint says of which class its numbers are. The CPU's bits need no word. */
 static void test_numerics(void) {
     static const neo_cuda_desc classes[] = {{0, 0, 0}, {0, 0, 1}, {0, 1, 0}};
-    static const char *const text[] = {"numerics is 'deterministic' there, not defined here",
-                                       "numerics is 'deterministic, tf32' there", NULL};
+    static const char *const text[] = {"numerics is 'deterministic 2' there, not defined here",
+                                       "numerics is 'deterministic 2, tf32' there", NULL};
     for (int i = 0; i < 3; i++) {
         neo_device *device = NULL;
         model m[2];
@@ -404,6 +427,7 @@ int main(void) {
     RUN(test_narrow_models);
     RUN(test_checkpoints);
     RUN(test_numerics);
+    RUN(test_earlier_numerics);
     RUN(test_metrics);
     RUN(test_gradcheck);
     RUN(test_places);

@@ -444,7 +444,7 @@ refused "a character of two bytes" "the character 1, 'ü', is not in the vocabul
 refused "a character that is not there" "the character 4, '{', is not in the vocabulary" $small \
     --prompt 'to {'
 refused "heads" '--width 32: must be a multiple of the 3 of --heads' $small --heads 3
-refused "a rate that rises" '--min-lr 0.0001: above --lr 5e-05: give --min-lr, too' $small \
+refused "a rate that rises" '--min-lr 0.0001: above --lr 5e-05: give a lower --min-lr' $small \
     --lr 0.00005
 for more in --tf32 --exact '--graph off'; do
     refused "$more on the CPU" "$more is for a GPU: give --device cuda" $small $more

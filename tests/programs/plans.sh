@@ -257,6 +257,7 @@ refuse_option "--ranks 4..8: a range belongs to a --sweep" --ranks 4..8
 refuse_option "--weak: belongs to a --sweep" --weak
 refuse_option "--timeline: of one plan, not of a --sweep" --sweep --ranks 1..8 --timeline t.svg
 refuse_option "/nowhere/t.svg: cannot open for writing" --timeline /nowhere/t.svg
+refuse_option "--plan tw: no file; one placement of all tables is --all tw" --plan tw
 
 # Tiers: a file below memory. What a rank's memory holds does not grow with the rows; by a profile
 # ids hit more often than where nothing is known; the file's time is in the step.
@@ -486,6 +487,14 @@ if [ "$(grep -cE '^(a1|a2|i1) +[0-9.e+]+ +[0-9.e+]+ +[0-9.e+]+ ' "$W/sets")" = 3
 else
     fail "--sets: $(cat "$W/sets" "$W/err")"
 fi
+for given in "$W/if.model" "--memory 1" "--json" "--ranks 2"; do
+    if "$B/plan" $given --sets "$W/two.cluster" >"$W/out" 2>"$W/err" ||
+        ! grep -q -- "^plan: ${given%% *}: .*--sets" "$W/err"; then
+        fail "--sets with $given: $(cat "$W/err")"
+    else
+        pass
+    fi
+done
 # One size of a sweep is the plan of that size.
 "$B/plan" "$W/if.model" "$W/if.cluster" --ranks 8 >"$W/one" 2>&1
 same "a sweep's step" "$(awk '$1 == 8 { print $4, $5 }' "$W/sweep")" \

@@ -765,37 +765,48 @@ static void one_rank_searches_for_all(void) {
     }
     CHECK(dir_remove(dir));
 }
-/* Whatever a rank brings or finds, all have the same message, no plan, and go on. */
+/* Whatever a rank brings or finds, all have the same message, at once, no plan, and go on. */
 static neo_status share_nothing(neo_comm *comm, void *user) {
     const Case *c = user;
     const int rank = neo_comm_rank(comm);
-    for (int i = 0; i < 4; i++) {
-        static const char *const says[] = {
+    enum { NO_MEMORY, NO_FILE, NO_PLAN, NO_RANKS, PLAN_AND_ERROR, NO_DESC, NO_PLACE, WAYS };
+    for (int i = 0; i < WAYS; i++) {
+        static const char *const says[WAYS] = {
             "rank 0: neo_plan_create: the tables do not fit: 3 ranks with 10 bytes each; ",
             "rank 1: no file", "rank 0: neo_plan_broadcast: rank 0 has no plan",
-            "rank 2: neo_plan_broadcast: cluster.ranks is 0"};
-        static const neo_status ends[] = {NEO_ERR_CAPACITY, NEO_ERR_IO, NEO_ERR_ARG, NEO_ERR_ARG};
+            "rank 2: neo_plan_broadcast: cluster.ranks is 0", "rank 0: later",
+            "rank 0: neo_plan_broadcast: desc is NULL", "rank 2: neo_plan_broadcast: plan is NULL"};
+        static const neo_status ends[WAYS] = {NEO_ERR_CAPACITY, NEO_ERR_IO,    NEO_ERR_ARG,
+                                              NEO_ERR_ARG,      NEO_ERR_STATE, NEO_ERR_ARG,
+                                              NEO_ERR_ARG};
         neo_plan_desc d = c->plan;
         neo_plan *plan = NULL;
         neo_status status = NEO_OK;
-        if (i == 0) d.cluster.memory_bytes = 10;
-        if (rank == 0 && i != 2) status = neo_plan_create(neo_comm_ctx(comm), &d, &plan);
-        if (rank == 1 && i == 1) status = neo_fail(NEO_ERR_IO, "no file");
-        if (rank == 2 && i == 3) d.cluster.ranks = 0;
-        status = neo_plan_broadcast(comm, &d, status, &plan);
+        if (i == NO_MEMORY) d.cluster.memory_bytes = 10;
+        if (rank == 0 && i != NO_PLAN) status = neo_plan_create(neo_comm_ctx(comm), &d, &plan);
+        if (rank == 1 && i == NO_FILE) status = neo_fail(NEO_ERR_IO, "no file");
+        if (rank == 2 && i == NO_RANKS) d.cluster.ranks = 0;
+        if (rank == 0 && i == PLAN_AND_ERROR) status = neo_fail(NEO_ERR_STATE, "later");
+        status = neo_plan_broadcast(comm, rank == 0 && i == NO_DESC ? NULL : &d, status,
+                                    rank == 2 && i == NO_PLACE ? NULL : &plan);
         EXPECT(status == ends[i] && !plan);
         EXPECT(strncmp(neo_last_error(), says[i], strlen(says[i])) == 0);
         if (strncmp(neo_last_error(), says[i], strlen(says[i])))
             printf("  rank %d: '%s', expected '%s'\n", rank, neo_last_error(), says[i]);
     }
-    EXPECT(neo_plan_broadcast(comm, NULL, NEO_OK, NULL) == NEO_ERR_ARG);
+    EXPECT(neo_plan_broadcast(NULL, NULL, NEO_OK, NULL) == NEO_ERR_ARG);
     return NEO_OK;
 }
 static void no_rank_has_a_plan_that_another_lacks(void) {
     static Case c;
+    static meter memory = {.refuse_at = -1};
+    neo_comm_desc d = comm_desc();
     neo_ctx *ctx;
     begin(&c, &ctx, 3, 0, 0);
-    run_and_end(&c, ctx, 3, share_nothing);
+    d.ctx.allocator = (neo_allocator){meter_alloc, meter_free, &memory};
+    CHECK_OK(neo_comm_spawn(3, &d, share_nothing, &c, NULL));
+    CHECK(memory.wrong == 0 && memory.live == 0);
+    end(&c, ctx, 3);
 }
 
 int main(void) {

@@ -54,14 +54,15 @@ static neo_status counts_of_checkpoint(model *m, const options *o, int64_t step)
     free(counts);
     return status;
 }
-/* As many as are worth it on links, by a plan of whole tables. */
+/* As many as are worth it on links, by a plan of whole tables. Collective. */
 static neo_status counts_of_plan(model *m, const options *o, const neo_bags_desc *bags) {
-    neo_plan *plan;
-    neo_plan_desc d;
-    TRY(describe_plan(m, o, bags, &d));
+    neo_plan *plan = NULL;
+    neo_plan_desc d = {0};
+    neo_status status = describe_plan(m, o, bags, &d);
     d.cluster.memory_bytes = 0;
-    TRY(neo_plan_create_uniform(m->ctx, &d, NEO_TABLE_WISE, &plan));
-    neo_status status = NEO_OK;
+    if (status == NEO_OK && neo_comm_rank(m->comm) == 0)
+        status = neo_plan_create_uniform(m->ctx, &d, NEO_TABLE_WISE, &plan);
+    TRY(neo_plan_broadcast(m->comm, &d, status, &plan));
     for (int32_t t = 0; status == NEO_OK && t < bags->table_count; t++) {
         int64_t *to = m->hot.most[t];
         const int64_t most[NEO_HEAT_COUNT] = {0, o->warm_rows == CLI_AUTO ? INT64_MAX : 0,
@@ -88,9 +89,8 @@ static neo_status alloc_hot_rows(hot_tables *h) {
 }
 /* Unless a checkpoint or a plan says: none. */
 static int64_t most_of(int64_t asked) { return asked == CLI_AUTO ? 0 : asked; }
-static neo_status choose_rows(model *m, const options *o, const neo_bags_desc *bags) {
+static neo_status find_rows(model *m, const options *o, const neo_bags_desc *bags, int chooses) {
     hot_tables *h = &m->hot;
-    const int chooses = o->hot_rows == CLI_AUTO || o->warm_rows == CLI_AUTO;
     const int goes_on = o->saves.dir && (o->saves.resume || reads_only(o));
     int64_t step, rows;
     h->tables = (size_t)bags->table_count;
@@ -111,7 +111,15 @@ static neo_status choose_rows(model *m, const options *o, const neo_bags_desc *b
             REFUSE("--profile %s: the profile has no table '%s' of %lld rows", o->profile,
                    h->desc[t].name, (long long)h->desc[t].rows);
     }
-    return chooses ? counts_of_plan(m, o, bags) : NEO_OK;
+    return NEO_OK;
+}
+/* status: of the rank so far. Collective. */
+static neo_status choose_rows(model *m, const options *o, const neo_bags_desc *bags,
+                              neo_status status) {
+    const int chooses = o->hot_rows == CLI_AUTO || o->warm_rows == CLI_AUTO;
+    if (status == NEO_OK) status = find_rows(m, o, bags, chooses);
+    TRY(agree(m->comm, status));
+    return chooses && !m->hot.of_checkpoint ? counts_of_plan(m, o, bags) : NEO_OK;
 }
 /* Half as many rows, where those that the plan has chosen do not fit --memory. Returns 0 if there
    are none left. */

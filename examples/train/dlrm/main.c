@@ -17,28 +17,29 @@
 #include "setup.h"
 
 /* The figures of a task, if there was test data. */
-static void print_figures(const run *r, int task, double samples_per_s) {
+static void print_figures(const run *r, int task) {
     const neo_metric_values *v = &r->test.of[task];
-    char name[128];
+    char name[128], rate[64] = "nothing to do"; /* a resumed run, all of whose steps were done */
     name_task(r, "test", " ", task, name);
     if (!r->tested) return;
+    if (r->samples) snprintf(rate, sizeof rate, "samples/s=%.0f", samples_per_s(r));
     if (!(v->base_rate > 0 && v->base_rate < 1)) {
         say(&r->me, "no figures: all labels of the %s data are alike, or it has none, or all "
                     "weights of samples are 0\n", name);
-        printf("%s samples/s=%.0f\n", name, samples_per_s);
+        printf("%s %s\n", name, rate);
     } else {
         printf("%s auc=%.4f logloss=%.4f ne=%.4f", name, v->auc, v->logloss, v->ne);
         if (r->group >= 0)
             printf(" gauc=%.4f ndcg@%lld=%.4f", r->test.groups[task].auc, (long long)r->o->ndcg,
                    r->test.groups[task].ndcg);
-        printf(" samples/s=%.0f\n", samples_per_s);
+        printf(" %s\n", rate);
     }
 }
 
 /* Prints the results, on rank 0. */
 static neo_status print_results(run *r, uint64_t digest) {
     const int64_t synthetic = r->o->synthetic;
-    double auc, logloss, samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
+    double auc, logloss;
     if (synthetic) {
         TRY(neo_schema_best(r->m.test_schema, synthetic, synthetic_tests(r->o), &auc,
                             &logloss));
@@ -50,16 +51,15 @@ static neo_status print_results(run *r, uint64_t digest) {
                     "(--distinct %.3g)\n", (long long)stats.ids_full, (long long)stats.ids_given,
             (double)stats.ids_given / (double)(stats.ids_full + !stats.ids_full));
     }
-    if (r->m.report) TRY(write_report(r, samples_per_s));
-    for (int t = 0; t < r->m.tasks; t++) print_figures(r, t, samples_per_s);
+    if (r->m.report) TRY(write_report(r));
+    for (int t = 0; t < r->m.tasks; t++) print_figures(r, t);
     return print_state(digest);
 }
 
 /* The end of a run that a signal has stopped. */
 static neo_status end_stopped(run *r) {
-    double samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
     int writes = r->me.rank == 0 && r->m.report;
-    TRY(agree(r->me.comm, writes ? write_report(r, samples_per_s) : NEO_OK));
+    TRY(agree(r->me.comm, writes ? write_report(r) : NEO_OK));
     cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
     return agree(r->me.comm, NEO_OK);
 }

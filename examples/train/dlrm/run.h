@@ -74,6 +74,10 @@ typedef struct run {
     int saved;             /* the checkpoint of `step` is there */
 } run;
 
+static double samples_per_s(const run *r) {
+    return (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
+}
+
 /* Opens a reader of this rank's samples, in batches of --batch unless d has another: on rank 0
    first, which leaves an index of text to the others, and sends standard input to all ranks.
    Collective. */

@@ -318,14 +318,14 @@ static neo_status report_operations(run *r) {
     return report_operation(r, "step", p->step, step);
 }
 
-static neo_status write_report(run *r, double samples_per_s) {
+static neo_status write_report(run *r) {
     static const char *const charts[] = {"Training loss", "Learning rate", "Test AUC",
                                          "Test log loss", "AUC of training",
                                          "Normalized entropy of training"};
     char text[64];
     for (int t = 0; t < r->m.tasks; t++) TRY(report_figures(r, t));
-    snprintf(text, sizeof text, "%.0f", samples_per_s);
-    TRY(neo_report_fact(r->m.report, "Samples per second", text));
+    snprintf(text, sizeof text, "%.0f", samples_per_s(r));
+    TRY(neo_report_fact(r->m.report, "Samples per second", r->samples ? text : "nothing to do"));
     if (r->m.predicted.step > 0) {
         snprintf(text, sizeof text, "%.3f of %.3f ms", 1e3 * r->m.predicted.exposed,
                  1e3 * r->m.predicted.step);
@@ -448,12 +448,18 @@ static neo_status count_ids(neo_reader *reader, neo_profile *profile, int64_t mo
     }
     return status == NEO_END ? NEO_OK : status;
 }
-/* Ids of a sample in each feature, for plans: in the mean of the first samples of training data
-   that can be read twice. One each, where none are found: whatever is wrong with data is said when
-   it is read. Collective. */
+/* Every sample has one id in each feature, whatever the data. */
+static int has_one_id(const run *r) {
+    const neo_format is = neo_schema_format(r->m.schema);
+    return is == NEO_FORMAT_CRITEO || is == NEO_FORMAT_NPY ||
+           (is == NEO_FORMAT_SYNTHETIC && !r->o->preset);
+}
+/* Ids of a sample in each feature, for plans and buffers: in the mean of the first samples of
+   training data that can be read twice. One each, where none are found (whatever is wrong with data
+   is said when it is read) or needed. Collective. */
 static neo_status look_at_ids(run *r, neo_reader_desc d) {
     const int32_t features = neo_schema_feature_count(r->m.schema);
-    int once = neo_schema_format(r->m.schema) == NEO_FORMAT_CRITEO;
+    int once = only_counts(r->o) || has_one_id(r);
     counted c = {0, calloc((size_t)features + 1, sizeof(int64_t)), 0};
     source s = {NULL, NULL};
     r->m.ids = calloc((size_t)features + 1, sizeof *r->m.ids);

@@ -119,7 +119,7 @@ static neo_status create_tables(model *m, const options *o) {
     neo_table_desc *tables = calloc(count, sizeof *tables);
     neo_status mine = tables ? describe_tables(m, o, tables, &whole) : out_of_memory();
     const int apart = o->hot_rows || o->warm_rows;
-    if (mine == NEO_OK && apart) mine = choose_rows(m, o, &whole);
+    if (apart) mine = choose_rows(m, o, &whole, mine);
     do {
         bags = whole;
         neo_plan_destroy(warm);

@@ -148,7 +148,7 @@ static neo_status log_loss(run *r, double lr) {
     neo_jsonl_int(r->log, "epoch", r->epoch);
     TRY(log_number(r, "loss", r->last_loss));
     TRY(log_number(r, "lr", lr));
-    TRY(log_number(r, "samples_per_s", (double)r->samples / ((double)(r->train_ns + 1) * 1e-9)));
+    TRY(log_number(r, "samples_per_s", samples_per_s(r)));
     for (int t = 0; r->window[t] && t < r->m.tasks; t++)
         for (int k = 0; k < 2; k++) TRY(log_window(r, t, k));
     return r->log ? neo_jsonl_end(r->log) : NEO_OK;
@@ -429,6 +429,12 @@ static int is_over(const run *r) {
     return 1;
 }
 
+/* To where the checkpoint's run was in its data. */
+static neo_status seek(const run *r, neo_reader *reader) {
+    const neo_status status = neo_reader_seek(reader, &r->position);
+    if (status != NEO_ERR_MISMATCH) return status;
+    return neo_fail(status, "--%s: %s", r->o->synthetic ? "synthetic" : "data", neo_last_error());
+}
 static neo_status train(run *r) {
     const options *o = r->o;
     neo_comm *comm = r->me.comm;
@@ -439,7 +445,7 @@ static neo_status train(run *r) {
     mllog_run(r, samples);
     TRY(cli_catch_signals(&r->me));
     const int64_t first = r->position.word[0], done = r->position.word[1]; /* of that epoch */
-    if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
+    if (r->step > 0) TRY(agree(comm, seek(r, reader)));
     r->position = neo_reader_position(reader);
     TRY(cli_digests_begin(&r->me, &o->saves, r->m.state, r->step));
     r->tier = tier_stats(r), r->tier_step = r->step;

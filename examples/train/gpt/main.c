@@ -229,9 +229,9 @@ static neo_status run_all(void *of_rank) {
     if (r->me.rank == 0) printf("val loss %.4f\n", val);
     if (r->o->sample) TRY(write_sample(r));
     TRY(neo_state_digest_group(r->state, &group, &digest));
-    char text[DEVICE_TEXT];
-    device_text(neo_ctx_device(r->me.ctx), r->t.graph, text);
-    if (!r->me.rank && text[0]) printf("%s", text);
+    char words[DEVICE_TEXT];
+    device_text(neo_ctx_device(r->me.ctx), r->t.graph, words);
+    if (!r->me.rank && words[0]) printf("%s", words);
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_state(digest));
 }
 

@@ -126,7 +126,7 @@ static neo_status check_options(const options *o) {
         REFUSE("--width %lld: must be a multiple of the %lld of --heads", (long long)o->width,
                (long long)o->heads);
     if (o->min_lr > o->lr)
-        REFUSE("--min-lr %g: above --lr %g: give --min-lr, too", o->min_lr, o->lr);
+        REFUSE("--min-lr %g: above --lr %g: give a lower --min-lr", o->min_lr, o->lr);
     if (o->beta2 >= 1) REFUSE("--beta2 must be less than 1");
     TRY(cli_check_either("accumulate-mode", o->accumulate_mode, "each", "end"));
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));

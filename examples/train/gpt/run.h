@@ -127,8 +127,8 @@ static neo_status create_state(run *r) {
 static char *describe_model(const run *r) {
     const options *o = r->o;
     const size_t most = 512 + 5 * 256;
-    char *text = malloc(most), *p = text;
-    if (!text) return NULL;
+    char *json = malloc(most), *p = json;
+    if (!json) return NULL;
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"gpt\", \"layers\": %lld, \"heads\": %lld, "
                     "\"width\": %lld, \"context\": %lld,\n \"dtype\": \"%s\", "
                     "\"weights_dtype\": \"%s\"%s,\n", (long long)o->layers, (long long)o->heads,
@@ -136,13 +136,13 @@ static char *describe_model(const run *r) {
                  strcmp(o->gelu, "erf") ? ", \"gelu\": \"tanh\"" : "");
     if (r->text->is_tokens) {
         sprintf(p, " \"vocabulary\": %d}\n", r->text->vocabulary);
-        return text;
+        return json;
     }
     p += sprintf(p, " \"bytes\": [");
     for (int i = 0; i < r->text->vocabulary; i++)
         p += sprintf(p, i ? ", %d" : "%d", (int)r->text->letter[i]);
     (void)strcpy(p, "]}\n");
-    return text;
+    return json;
 }
 
 /* Saves a checkpoint, if the run has not diverged. Collective. */
@@ -318,8 +318,8 @@ static void predict_operations(const run *r, double *seconds) {
                  rows = (double)(r->o->batch * r->o->accumulate * r->o->context) /
                         (r->me.ranks * pieces),
                  params = (double)r->predicted.master_bytes / 4,
-                 block = 24 * 4 * rows * (double)w, /* its tensors, with their gradients */
-                 touched = 12 * params + block * (double)m->layers;
+                 layer = 24 * 4 * rows * (double)w, /* its tensors, with their gradients */
+                 touched = 12 * params + layer * (double)m->layers;
     memset(seconds, 0, OPERATIONS * sizeof *seconds);
     for (int back = 0; back < 2; back++) {
         const neo_layer_way way = back ? NEO_LAYER_BACKWARD : NEO_LAYER_FORWARD;
