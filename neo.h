@@ -7310,12 +7310,12 @@ NEO__INLINE const float *neo__gemm_b_at(const neo__gemm_call *c, int64_t k, int6
     return c->b + k * c->b_k + n * c->b_col;
 }
 /* Whether whole panels of B are packed by the tiles that read them first, which takes them no
-   longer: of as many rows as a kernel needs for it. */
+   longer: of as many rows as a kernel needs for it. Of B that is far they wait for each k. */
 static int neo__gemm_keeps_b(const neo__gemm *g, const neo__gemm_box *box) {
     const int64_t rows = neo__gemm_tile_begin(g, box->t0 + 1) - neo__gemm_tile_begin(g, box->t0);
     return NEO__TRAINS && g->pack_b && g->call.b_col == 1 && !g->swapped && rows % 2 == 0 &&
            rows >= g->ctx->gemm->rows - 2 && g->width == 2 * g->ctx->gemm->lanes &&
-           box->k1 - box->k0 >= NEO__GEMM_BRIEF;
+           box->k1 - box->k0 >= NEO__GEMM_BRIEF && g->call.n * g->call.k <= NEO__GEMM_FAR_FLOATS;
 }
 /* The panels of B; whole: those, too, of which nothing is missing. */
 static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_box *box,
