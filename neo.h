@@ -1864,8 +1864,9 @@ NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo
 /* neo_bags_prefetch: of bags with a tier (neo_store.h) that has room for it: start to read the rows
    of a batch to come that are not in memory. Returns at once; changes no bit; does nothing without.
    Up to neo_tier_desc.prefetch batches ahead, in order; one more drops what was read for the first
-   of them (BATCHES AHEAD there). In host memory: a batch on a device is passed over. The arrays are
-   read before it returns; if they are written later, forward looks up what is there then.
+   of them (BATCHES AHEAD there). In host memory: a batch on a device, or with more ids than are
+   reserved, is passed over. The arrays are read before it returns; if they are written later,
+   forward looks up what is there then.
    Errors    NEO_ERR_SHAPE, NEO_ERR_FORMAT: of the batch, as forward; ids outside their tables are
              passed over. A row that cannot be read is read again when it is needed. */
 NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);
@@ -2847,10 +2848,17 @@ NEO_API void neo__params_freeze(neo_params *params, int frozen);
 /* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
    them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
-/* Policy and budget of a tier, and whether it has a file; of a table of desc, which has one, after
-   neo_bags_bytes of the same desc: rows that its cache has room for, and bytes below the cache, in
-   the file or the host's memory; 0: memory has the table as a whole. */
-NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes, int *in_file);
+/* A tier, as plans see it. */
+typedef struct neo__tier_budget {
+    int64_t given_bytes, memory_bytes; /* as neo_tier_desc; the same, or what a plan tries */
+    int64_t needs_bytes; /* what a batch needs that memory_bytes did not hold; 0: it did */
+    int in_file;         /* it has a path */
+    neo_evict evict;
+} neo__tier_budget;
+NEO_API neo__tier_budget *neo__tier_budget_of(neo_tier *tier);
+/* Rows of a table of desc, which has a tier, that its cache has room for, after neo_bags_bytes of
+   the same desc, and bytes below the cache, in the file or the host's memory; 0: memory has the
+   table as a whole. */
 NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *below_bytes);
 /* The rows of a table that have changed since a checkpoint, and which one. */
 typedef struct neo__row_marks {
@@ -5067,9 +5075,7 @@ struct neo_tier {
     uintptr_t begin, end;        /* addresses that stand for its rows */
     neo_bags *bags;              /* or NULL */
     int64_t *line;               /* of each kept slot, when these are staged */
-    int64_t memory_bytes;        /* as neo_tier_desc */
-    int in_file;                 /* it has a path */
-    neo_evict evict;
+    neo__tier_budget budget;
 };
 static neo_status neo__tier_move(const neo_ctx *ctx, const void *at, void *to, const void *from,
                                  size_t bytes) {
@@ -5093,11 +5099,7 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     memcpy(to, from, bytes);
     return NEO_OK;
 }
-NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes, int *in_file) {
-    *memory_bytes = tier->memory_bytes;
-    *in_file = tier->in_file;
-    return tier->evict;
-}
+NEO_API neo__tier_budget *neo__tier_budget_of(neo_tier *tier) { return &tier->budget; }
 NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *below_bytes) {
     return desc->tier->ops->cached(desc->tier, desc, table, below_bytes);
 }
@@ -15003,7 +15005,7 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
         void *block[NEO__BAG_BLOCKS];
         int64_t below = 0;
         if (desc->tier) (void)neo__tier_cached(desc, t, &below);
-        if (desc->tier && desc->tier->in_file) memory->file_bytes += (size_t)below;
+        if (desc->tier && desc->tier->budget.in_file) memory->file_bytes += (size_t)below;
         neo__bag_describe_job(&table, ctx, desc, t, 0);
         neo__bag_carve_blocks(&all, &table, block);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {

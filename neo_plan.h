@@ -241,7 +241,8 @@ typedef struct neo_plan_desc {
             is allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into
             memory_bytes; the message has the least budget for a rank that is accepted: that and any
             larger one does, each smaller one is refused. (A search finds it; where tables are few,
-            none smaller is known to exist.) NEO_ERR_MEMORY.
+            none smaller is known to exist.) Of a tier that has no room for a batch: it has bytes of
+            the tier's memory that are enough. NEO_ERR_MEMORY.
    Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 9 s. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc,
                                                      neo_plan **plan);
@@ -1240,8 +1241,12 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0;
     NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
-    if (bags->tier)
-        plan->evict = neo__tier_budget(bags->tier, &plan->tier_bytes, &plan->in_file);
+    if (bags->tier) {
+        const neo__tier_budget *budget = neo__tier_budget_of(bags->tier);
+        plan->evict = budget->evict;
+        plan->tier_bytes = budget->memory_bytes;
+        plan->in_file = budget->in_file;
+    }
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
         t->features++;
@@ -2803,8 +2808,6 @@ static neo_status neo__shard_descs(const neo_shard *shard, neo__arena *arena,
     neo__shard_dense dense = shard->copies.dense;
     NEO__ZERO(neo_bags_memory, copies);
     NEO__ZERO(neo__carve, grads);
-    int64_t budget;
-    int in_file;
     NEO__TRY(neo__shard_local_desc(shard, arena, &d[0]));
     NEO__TRY(neo__shard_copies_desc(shard, arena, &d[1]));
     if (!d[0].tier || !d[1].table_count) return NEO_OK;
@@ -2812,10 +2815,12 @@ static neo_status neo__shard_descs(const neo_shard *shard, neo__arena *arena,
     neo__shard_layout_dense(&grads, &dense, shard->copies.subtrees);
     d[0].tier_taken += (int64_t)(copies.weight_bytes + copies.state_bytes +
                                  copies.workspace_bytes + grads.at);
-    (void)neo__tier_budget(d[0].tier, &budget, &in_file);
-    NEO__CHECK(d[0].table_count || d[0].tier_taken <= budget, NEO_ERR_ARG,
+    if (d[0].table_count) return NEO_OK; /* neo_bags_bytes says whether they have room, too */
+    neo__tier_budget *budget = neo__tier_budget_of(d[0].tier);
+    budget->needs_bytes = d[0].tier_taken > budget->memory_bytes ? d[0].tier_taken : 0;
+    NEO__CHECK(!budget->needs_bytes, NEO_ERR_ARG,
                "neo_shard: tier: memory_bytes is %" PRId64
-               ", a batch of these tables needs %" PRId64, budget, d[0].tier_taken);
+               ", a batch of these tables needs %" PRId64, budget->given_bytes, d[0].tier_taken);
     return NEO_OK;
 }
 /* One rank with nothing to round: the tables as they are. */
@@ -7204,19 +7209,47 @@ static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **o
     *out = plan;
     return NEO_OK;
 }
+/* uniform below 0: of all placements. */
+static neo_status neo__plan_try_once(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
+                                     int uniform, neo_plan **plan) {
+    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
+    if (uniform >= 0) {
+        (*plan)->origin = NEO__PLAN_UNIFORM;
+        (*plan)->uniform = (neo_placement)uniform;
+    }
+    return neo__plan_done(*plan, neo__plan_run(*plan, fn), plan);
+}
+/* With more memory below which rows lie another plan may be the best, which needs more still: of a
+   tier that is too small, the message has what is enough for the plan that is found with it. */
+static neo_status neo__plan_try(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
+                                int uniform, neo_plan **plan) {
+    enum { TRIES = 16 };
+    neo_plan *other = NULL;
+    const neo_status status = neo__plan_try_once(ctx, desc, fn, uniform, plan);
+    if (status != NEO_ERR_CAPACITY || !desc->bags->tier) return status;
+    neo__tier_budget *tier = neo__tier_budget_of(desc->bags->tier);
+    neo_status found = status;
+    char said[900] = "";
+    for (int i = 0; i < TRIES && found == NEO_ERR_CAPACITY && tier->needs_bytes; i++) {
+        snprintf(said, sizeof said, "%s", neo_last_error());
+        tier->memory_bytes = tier->needs_bytes;
+        found = neo__plan_try_once(ctx, desc, fn, uniform, &other);
+    }
+    const int tried = tier->memory_bytes != tier->given_bytes;
+    tier->memory_bytes = tier->given_bytes;
+    neo_plan_destroy(other);
+    if (!tried) return status;
+    return neo_fail(status, "%s%s", said, found == NEO_OK ? "" : ", or more");
+}
 NEO_API neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan) {
-    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_create", plan));
-    return neo__plan_done(*plan, neo__plan_run(*plan, "neo_plan_create"), plan);
+    return neo__plan_try(ctx, desc, "neo_plan_create", -1, plan);
 }
 NEO_API neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *desc,
                                            neo_placement placement, neo_plan **plan) {
     const char *fn = "neo_plan_create_uniform";
     NEO__CHECK((unsigned)placement < NEO_PLACEMENT_COUNT, NEO_ERR_ARG,
                "%s: placement %d does not exist", fn, (int)placement);
-    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
-    (*plan)->origin = NEO__PLAN_UNIFORM;
-    (*plan)->uniform = placement;
-    return neo__plan_done(*plan, neo__plan_run(*plan, fn), plan);
+    return neo__plan_try(ctx, desc, fn, (int)placement, plan);
 }
 NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
                                         const neo_piece *pieces, int64_t count, neo_plan **plan) {

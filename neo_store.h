@@ -74,11 +74,13 @@ extern "C" {
 
    BATCHES AHEAD. neo_bags_prefetch announces batches in order of steps, at most N = `prefetch`
    before the forward of the first, known by its arrays: after that of step s the batch of s + N.
-   One more drops the oldest. Rows in no line are read to memory of their own, those announced first
-   before others. With 2 or more, lines that an announced batch needs stay until its forward, and
-   others of their set leave; of rows in overflow those are read again. Where that memory is full,
-   rows announced before keep their places; those that find none are left to their batch's own call
-   (refused counts them). Announcing changes which rows have lines, and no bit.
+   One more drops the oldest. A thread of the tier finds their lines, or the next call, if it comes
+   before; up to 4 batches ahead, forward goes on with these. Rows in no line are read to memory of
+   their own, those announced first before others, while rows that have left are written. With 2 or
+   more, lines that an announced batch needs stay until its forward, and others of their set leave;
+   of rows in overflow those are read again. Where that memory is full, rows announced before keep
+   their places; those that find none are left to their batch's own call (refused counts them).
+   Announcing changes which rows have lines, and no bit.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT; of rows written behind a call the next
    that moves some tells) rows may be lost: the tier refuses all that follows, with the first
@@ -97,8 +99,8 @@ typedef struct neo_tier_desc {
                         is looked up: an eighth of the budget, at most for all their ids, or if it
                         is more, half of what a batch leaves of it, at most for the ids of one and
                         half of those of the others, holds rows that are read, and rows that have
-                        left until they are written. 2 and more: 4 bytes of each line say for how
-                        long it stays */
+                        left until they are written. LRU: 1 KiB of each table says when batches were
+                        looked up; LFU, 2 and more: 4 bytes of each line for how long it stays */
     int no_io_uring; /* 1: reads are calls of pread, one by one, everywhere; for tools that watch
                         them. No bit depends on it */
     int64_t ahead_rows; /* with prefetch: that there is room to read ahead, in place of that rule:
@@ -193,8 +195,11 @@ typedef struct neo__tier_ahead {
     int32_t table;
     uint8_t state, batch; /* batch: the last announced one that needs it, modulo 256 */
 } neo__tier_ahead;
-enum { NEO__AHEAD_VOID, NEO__AHEAD_ASKED, NEO__AHEAD_TAKEN, NEO__AHEAD_READ };
-enum { NEO__TIER_MOST_AHEAD = 64 }; /* announced batches */
+/* HELD: as ASKED, but read once all rows that have left are written: one of them is this, or waits
+   in this place. Of rows behind calls HELD is one to be written. */
+enum { NEO__AHEAD_VOID, NEO__AHEAD_ASKED, NEO__AHEAD_HELD, NEO__AHEAD_TAKEN, NEO__AHEAD_READ };
+enum { NEO__TIER_MOST_AHEAD = 64, /* announced batches; of so few what they need is kept; */
+       NEO__TIER_MOST_SEEN = 4, NEO__TIER_CALLS = 4 * NEO__TIER_MOST_AHEAD }; /* calls known */
 
 /* A thread's io_uring: reads are asked for and answered in memory that it shares with the system,
    two pages of the system's own. */
@@ -236,10 +241,16 @@ typedef struct neo__tier_table {
     int64_t first_row;    /* rows of the tables before */
     int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
     int64_t now;                   /* number of the call */
-    int indexed, deep;             /* deep: batches are announced before others */
+    int indexed, ahead, is_lru;    /* ahead: batches that are announced at most */
     uint64_t *index;               /* [rows]: see >>impl-tier-lines; or NULL */
     uint8_t *dirty;                /* a line differs from the file */
-    uint32_t *needed;              /* of a line, the last announced batch that needs it; or NULL */
+    uint32_t *needed;              /* LFU: of a line, the last announced batch that needs it; or
+                                      NULL. Of LRU it is in map.use */
+    uint32_t *calls;               /* LRU: of announced batch k, k % NEO__TIER_CALLS, the call that
+                                      looked it up, or 0; or NULL */
+    int64_t hand;                  /* the line at which those are looked at next: see there */
+    int64_t moves, moves_then;     /* rows that came to lines and left overflow, so far, and when a
+                                      batch was last announced */
     uint32_t *over_at;             /* hash table of rows in overflow: number + 1, 0 is empty */
     int64_t over_places;
     uint64_t *written; /* bits */
@@ -261,6 +272,12 @@ typedef struct neo__tier_worker {
     neo__tier_ring ring;
 } neo__tier_worker;
 
+/* The needs of an announced batch, as base.line and row have them of a call. */
+typedef struct neo__tier_seen {
+    int64_t *line, *row, count; /* count below 0: there was no room */
+    uint32_t batch;
+} neo__tier_seen;
+
 typedef struct neo__tier {
     neo_tier base;
     neo_ctx *ctx;
@@ -278,6 +295,9 @@ typedef struct neo__tier {
     size_t fixed_bytes, work_bytes;
     int64_t *row; /* [capacity] of base.line, counted through all tables; none of table t: ~t */
     int64_t staged;                /* ids of the last call, of which line and row are */
+    neo__tier_seen seen[NEO__TIER_MOST_SEEN]; /* of batch k % neo__tier_seen_count */
+    int is_seen; /* line and row are those of the running batch's announcement */
+    int unseen;  /* what the last announced batch needs is to be found, or (2) a thread will */
     const void *ids; /* of the running batch, in host memory, by its offsets; first: the lowest */
     int64_t first, bag_capacity;
     int is_i32;
@@ -319,17 +339,19 @@ typedef struct neo__tier {
     int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_end;
     int64_t ahead_busy;  /* rows that are being read */
     int64_t ahead_bytes; /* of each of ahead_data */
-    uint32_t *ahead_free; /* places, [free_count] */
-    int64_t free_count;
+    uint32_t *ahead_free; /* places, [free_count]; in the first free_held rows wait for a write */
+    int64_t free_count, free_held;
     int paused;
     uint32_t told, begun; /* batches announced so far, and of these looked up or dropped */
     const void *announced[NEO__TIER_MOST_AHEAD][2]; /* offsets and ids of batch k % most */
     /* rows that left lines for the room of those read ahead, [ahead_capacity]: they are written
-       behind the call, before any are read */
+       behind the call, while others are read */
     neo__tier_ahead *behind;
     uint64_t *ahead_order, *behind_order; /* places, sorted by the file */
     int64_t behind_count, behind_next, behind_busy;
     int64_t behind_made, behind_free; /* of a call, so far; and places of ahead_free for them */
+    int writes_apart; /* rows are read while others are written: of a file, and where keys of rows
+                         are in their order */
     neo_status behind_status; /* of the first that failed */
     neo_tier_stats stats;
 } neo__tier;
@@ -494,6 +516,11 @@ static void neo__tier_ring_ask(neo__tier_ring *ring, const neo__file *file, int6
 NEO__HOT_BEGIN
 static const neo__bag_table *neo__tier_of(const neo__tier *tier, int64_t table) {
     return &tier->base.bags->tables[table];
+}
+/* Announced batches of which what they need is kept; of many, the last one's is. */
+static uint32_t neo__tier_seen_count(const neo__tier *tier) {
+    const int ahead = tier->desc.prefetch;
+    return ahead <= NEO__TIER_MOST_SEEN ? (uint32_t)ahead : 1;
 }
 static int neo__tier_on_device(const neo__tier *tier) { return tier->ctx->device != NULL; }
 static char *neo__tier_slot(const neo__tier *tier, int64_t i) {
@@ -847,14 +874,21 @@ static void neo__tier_read_ahead(neo__tier *tier, const int64_t *place, int64_t 
                            is_read ? NEO_OK : neo__tier_io(tier, a->table, a->row, 1, to, NULL));
     }
 }
-/* Read some rows ahead, with the lock held. 0: there are none, or rows are still to be written. */
+static int neo__tier_is_behind(const neo__tier *tier) { /* rows are still to be written */
+    return tier->behind_next < tier->behind_count || tier->behind_busy;
+}
+static int neo__tier_is_asked(const neo__tier_ahead *a) {
+    return a->state == NEO__AHEAD_ASKED || a->state == NEO__AHEAD_HELD;
+}
+/* Read some rows ahead, with the lock held. 0: there are none, or the next is held. */
 static int neo__tier_take_ahead(neo__tier *tier, neo__tier_worker *worker) {
     int64_t place[NEO__TIER_BATCH], n = 0;
-    if (tier->paused || tier->behind_next < tier->behind_count || tier->behind_busy) return 0;
-    while (n < NEO__TIER_BATCH && tier->ahead_next < tier->ahead_count) {
-        place[n] = neo__tier_place(tier->ahead_order[tier->ahead_next++]);
+    if (tier->paused) return 0;
+    for (; n < NEO__TIER_BATCH && tier->ahead_next < tier->ahead_count; tier->ahead_next++) {
+        place[n] = neo__tier_place(tier->ahead_order[tier->ahead_next]);
         neo__tier_ahead *a = &tier->ahead[place[n]];
-        if (a->state != NEO__AHEAD_ASKED) continue; /* it has come to its line meanwhile */
+        if (!neo__tier_is_asked(a)) continue; /* it has come to its line meanwhile */
+        if (a->state == NEO__AHEAD_HELD && neo__tier_is_behind(tier)) break;
         a->state = NEO__AHEAD_TAKEN;
         n++;
     }
@@ -897,15 +931,28 @@ static int neo__tier_take_behind(neo__tier *tier) {
         status = neo__tier_io(tier, a->table, a->row, 1, NULL, record);
     }
     neo__mutex_lock(&tier->lock);
+    for (int64_t i = begin; i < end; i++)
+        tier->behind[neo__tier_place(tier->behind_order[i])].state = NEO__AHEAD_VOID;
     if (status != NEO_OK && tier->behind_status == NEO_OK) {
         tier->behind_status = status;
         snprintf(tier->failed_text, sizeof tier->failed_text, "%s", neo_last_error());
     }
     tier->behind_busy = 0;
-    if (end == tier->behind_count) { /* rows may be read ahead now */
+    if (end == tier->behind_count) { /* rows that are held may be read now */
         neo__cond_broadcast(&tier->done);
         neo__cond_broadcast(&tier->wake);
     }
+    return 1;
+}
+static void neo__tier_enter(neo__tier *tier);
+/* Find what an announced batch needs, with the lock held. 0: it is done, or another thread does. */
+static int neo__tier_take_unseen(neo__tier *tier) {
+    if (tier->unseen != 1) return 0;
+    tier->unseen = 2;
+    neo__mutex_unlock(&tier->lock);
+    neo__tier_enter(tier);
+    neo__mutex_unlock(&tier->walk);
+    neo__mutex_lock(&tier->lock);
     return 1;
 }
 static void neo__tier_thread(void *arg) {
@@ -914,7 +961,7 @@ static void neo__tier_thread(void *arg) {
     if (t->desc.path && !t->desc.no_io_uring) neo__tier_ring_open(&worker->ring, 1);
     neo__mutex_lock(&t->lock);
     while (!t->quit) {
-        if (neo__tier_take(t, worker) || neo__tier_take_behind(t) ||
+        if (neo__tier_take(t, worker) || neo__tier_take_unseen(t) || neo__tier_take_behind(t) ||
             neo__tier_take_ahead(t, worker))
             continue;
         neo__cond_wait(&t->wake, &t->lock);
@@ -994,7 +1041,7 @@ static int neo__tier_ahead_by(const neo__tier *tier, const neo__tier_ahead *a) {
 static neo_status neo__tier_flush(neo__tier *tier) {
     if (tier->behind_count == 0) return NEO_OK;
     neo__mutex_lock(&tier->lock);
-    while (tier->behind_next < tier->behind_count || tier->behind_busy)
+    while (neo__tier_is_behind(tier))
         if (!neo__tier_take_behind(tier)) neo__cond_wait(&tier->done, &tier->lock);
     const neo_status status = tier->behind_status;
     neo__mutex_unlock(&tier->lock);
@@ -1009,16 +1056,26 @@ static void neo__tier_make_room(neo__tier *tier) {
     int64_t kept = 0;
     if (tier->ahead_capacity == 0) return;
     memset(tier->ahead_at, 0, (size_t)tier->ahead_places * sizeof *tier->ahead_at);
-    tier->free_count = 0;
+    tier->free_count = tier->free_held = 0;
+    neo__mutex_lock(&tier->lock);
+    for (int64_t i = tier->behind_count - 1; i >= 0; i--) { /* those written last are used last */
+        const int64_t place = neo__tier_place(tier->behind_order[i]);
+        neo__tier_ahead *a = &tier->ahead[place];
+        if (tier->behind[place].state == NEO__AHEAD_VOID) break;
+        if (neo__tier_ahead_by(tier, a) <= 0) a->state = NEO__AHEAD_VOID;
+        if (a->state == NEO__AHEAD_VOID) tier->ahead_free[tier->free_count++] = (uint32_t)place;
+    }
+    tier->free_held = tier->free_count;
     for (int64_t i = tier->ahead_capacity - 1; i >= 0; i--) {
         neo__tier_ahead *a = &tier->ahead[i];
         if (neo__tier_ahead_by(tier, a) <= 0) a->state = NEO__AHEAD_VOID;
-        if (a->state == NEO__AHEAD_VOID) tier->ahead_free[tier->free_count++] = (uint32_t)i;
-        else tier->ahead_at[neo__tier_ahead_place(tier, a->table, a->row)] = (uint32_t)i + 1;
+        if (a->state != NEO__AHEAD_VOID)
+            tier->ahead_at[neo__tier_ahead_place(tier, a->table, a->row)] = (uint32_t)i + 1;
+        else if (tier->behind[i].state == NEO__AHEAD_VOID)
+            tier->ahead_free[tier->free_count++] = (uint32_t)i;
     }
-    neo__mutex_lock(&tier->lock);
     for (int64_t i = tier->ahead_next; i < tier->ahead_end; i++)
-        if (tier->ahead[neo__tier_place(tier->ahead_order[i])].state == NEO__AHEAD_ASKED)
+        if (neo__tier_is_asked(&tier->ahead[neo__tier_place(tier->ahead_order[i])]))
             tier->ahead_order[kept++] = tier->ahead_order[i];
     tier->ahead_next = 0;
     tier->ahead_count = tier->ahead_end = kept;
@@ -1042,8 +1099,12 @@ static void neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, uin
         tier->stats.refused++;
         return;
     }
-    if (place < 0) place = tier->ahead_free[--tier->free_count];
-    const neo__tier_ahead ahead = {row, (int32_t)table, NEO__AHEAD_ASKED, (uint8_t)batch};
+    neo__tier_ahead ahead = {row, (int32_t)table, NEO__AHEAD_HELD, (uint8_t)batch};
+    if (place < 0) {
+        place = tier->ahead_free[--tier->free_count];
+        if (tier->free_count >= tier->free_held && tier->writes_apart)
+            ahead.state = NEO__AHEAD_ASKED;
+    }
     tier->ahead[place] = ahead;
     tier->ahead_at[at] = (uint32_t)place + 1;
     tier->ahead_order[tier->ahead_end++] = neo__tier_key(tier, table, row, place);
@@ -1055,8 +1116,14 @@ static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t pl
     job->to = place;
     tier->behind[place].row = job->old;
     tier->behind[place].table = (int32_t)job->table;
+    tier->behind[place].state = NEO__AHEAD_HELD;
     tier->behind_order[tier->behind_made++] = neo__tier_key(tier, job->table, job->old, place);
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
+}
+/* LRU: the last call that needed a line, as far as is known, and announced batch. */
+NEO__INLINE void neo__tier_set_use(neo__tier_table *to, int64_t line, int64_t last,
+                                   uint32_t batch) {
+    __atomic_store_n(&to->map.use[line], (uint64_t)last << 32 | batch, __ATOMIC_RELAXED);
 }
 /* A row comes to a line: take it, if it was read ahead. */
 static void neo__tier_take_row(neo__tier *tier, neo__tier_job *job) {
@@ -1068,7 +1135,9 @@ static void neo__tier_take_row(neo__tier *tier, neo__tier_job *job) {
     if (a->state == NEO__AHEAD_READ) job->from = a - tier->ahead;
     tier->stats.prefetched += job->from >= 0;
     tier->stats.late += job->from < 0;
-    if (to->needed) to->needed[job->line] = tier->begun + (uint32_t)neo__tier_ahead_by(tier, a);
+    const uint32_t batch = tier->begun + (uint32_t)neo__tier_ahead_by(tier, a);
+    if (to->is_lru) neo__tier_set_use(to, job->line, to->now, batch);
+    else if (to->needed) to->needed[job->line] = batch;
     a->state = NEO__AHEAD_VOID;
 }
 /* Say what each job does. */
@@ -1081,6 +1150,7 @@ static void neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t cou
             neo__tier_put_behind(tier, job, job->from >= 0 ? job->from
                                                            : tier->ahead_free[tier->behind_free++]);
     }
+    tier->free_held = NEO__MAX(tier->free_held, tier->behind_free);
 }
 /* Below a device, rows between the first `count` slots and the lines that items are for. */
 static neo_status neo__tier_move_slots(neo__tier *tier, int64_t count, int write) {
@@ -1181,6 +1251,12 @@ static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
 
    index[row] is the row's line + 1, 0: none. Of LRU its upper half is the call that needed the row
    last, and `used` of the line may be older: it is mended where the line would leave by it.
+
+   Of an announced batch a thread finds the lines, of LRU with its number in the lower half of
+   `use`. Its forward compares ids alone, and writes nothing of lines that it hits: the call that
+   looked the batch up is known by the number (calls), and stands for the line's last. What is kept
+   of it holds, as lines that an announced batch needs stay; where one batch is announced they may
+   leave, if a call comes between that moves rows: then forward looks for itself.
    ------------------------------------------------------------------------ */
 static int64_t neo__tier_over_place(const neo__tier_table *to, int64_t row) {
     const uint64_t mask = (uint64_t)to->over_places - 1;
@@ -1203,16 +1279,23 @@ static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
 /* A call needs a line. */
 NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step) {
     if (to_step) to->dirty[line] = 1;
-    if (neo__lines_last(to->map.use[line]) != to->now)
-        neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
+    if (neo__lines_last(to->map.use[line]) == to->now) return;
+    if (to->is_lru) neo__tier_set_use(to, line, to->now, (uint32_t)to->map.use[line]);
+    else neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
 }
-static int neo__tier_is_lazy(const neo__tier_table *to) {
-    return to->index && to->map.evict == NEO_EVICT_LRU;
+static int neo__tier_is_lazy(const neo__tier_table *to) { return to->index && to->is_lru; }
+/* LRU: the last call that needed a line, as `use` and its announced batch say. */
+NEO__INLINE int64_t neo__tier_last_announced(const neo__tier_table *to, uint64_t use) {
+    const uint32_t batch = (uint32_t)use;
+    const int64_t last = neo__lines_last(use);
+    return batch ? NEO__MAX(last, (int64_t)to->calls[batch % NEO__TIER_CALLS]) : last;
 }
 /* The last call that needed a line. */
 static int64_t neo__tier_last(const neo__tier_table *to, int64_t line) {
-    return neo__lines_last(neo__tier_is_lazy(to) ? to->index[to->map.key[line]]
-                                                 : to->map.use[line]);
+    const int64_t last = to->is_lru ? neo__tier_last_announced(to, to->map.use[line])
+                                    : neo__lines_last(to->map.use[line]);
+    if (!neo__tier_is_lazy(to) || last == to->now) return last;
+    return NEO__MAX(last, neo__lines_last(to->index[to->map.key[line]]));
 }
 /* Lines of rows, -1 if there is none; negative numbers have none. touches: they will be used. */
 enum { NEO__TIER_FIND = 256 };
@@ -1301,9 +1384,13 @@ static void neo__tier_set_job(const neo__tier *tier, neo__tier_job *job, int64_t
     job->from = job->to = -1;
     job->table = table;
 }
+/* With batches announced before others: the last announced one that needs a line's row. */
+static uint32_t neo__tier_needed_by(const neo__tier_table *to, int64_t line) {
+    return to->is_lru ? (uint32_t)to->map.use[line] : to->needed[line];
+}
 /* An announced batch that has not begun needs the row of a line. */
 static int neo__tier_is_needed(const neo__tier *tier, const neo__tier_table *to, int64_t line) {
-    return to->needed && (int32_t)(to->needed[line] - tier->begun) > 0;
+    return to->ahead > 1 && (int32_t)(neo__tier_needed_by(to, line) - tier->begun) > 0;
 }
 /* Rows of overflow that this call does not need leave. */
 static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
@@ -1326,10 +1413,11 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
         if (to->index) to->index[row] = 0;
         if (neo__tier_is_needed(tier, to, line) &&
             (to->dirty[line] || neo__tier_is_written(to, row)))
-            neo__tier_ask_ahead(tier, table, row, to->needed[line]);
+            neo__tier_ask_ahead(tier, table, row, neo__tier_needed_by(to, line));
         if (to->dirty[line]) neo__tier_set_job(tier, &tier->jobs[jobs++], table, line, -1);
         to->map.use[line] = 0;
         to->dirty[line] = 0;
+        to->moves++;
         if (jobs == tier->capacity) NEO__TRY(neo__tier_run_jobs(tier, jobs));
         if (jobs == tier->capacity) jobs = 0;
     }
@@ -1351,18 +1439,21 @@ static int64_t neo__tier_oldest(const neo__tier_table *to, uint64_t hash) {
     return first + (int64_t)(least[0] % NEO__LINE_WAYS);
 }
 static int64_t neo__tier_victim(const neo__tier *tier, neo__tier_table *to, uint64_t hash) {
-    const int is_lru = to->map.evict == NEO_EVICT_LRU;
+    const int is_lru = to->is_lru;
     for (;;) {
         const int64_t line =
             is_lru ? neo__tier_oldest(to, hash) : neo__lines_victim(&to->map, hash, to->now);
         if (line < 0 || to->map.use[line] == 0) return line;
+        const uint64_t use = to->map.use[line];
         if (neo__tier_is_needed(tier, to, line)) { /* as if this call did */
-            neo__lines_touch(&to->map, to->map.use + line, to->now, 0);
+            if (is_lru) neo__tier_set_use(to, line, to->now, (uint32_t)use);
+            else neo__lines_touch(&to->map, to->map.use + line, to->now, 0);
             continue;
         }
-        const int64_t last = neo__tier_last(to, line);
-        if (last == neo__lines_last(to->map.use[line])) return line;
-        to->map.use[line] = (uint64_t)last << 32 | 1;
+        int64_t last = is_lru ? neo__tier_last_announced(to, use) : neo__lines_last(use);
+        if (last == neo__lines_last(use)) last = neo__tier_last(to, line); /* that reads more */
+        if (last == neo__lines_last(use)) return line;
+        neo__tier_set_use(to, line, last, (uint32_t)use);
     }
 }
 /* A line for a row that has none. */
@@ -1386,11 +1477,33 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
     if (to->index && to->map.use[line]) to->index[to->map.key[line]] = 0;
     if (to->index) to->index[row] = (uint64_t)to->now << 32 | (uint64_t)(line + 1);
     to->map.key[line] = (uint64_t)row;
-    to->map.use[line] = 0;
-    neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
+    neo__tier_set_use(to, line, to->now, !to->is_lru); /* LFU: a count of 1 */
     to->dirty[line] = (uint8_t)to_step;
+    to->moves++;
     if (to->needed) to->needed[line] = 0;
     return line;
+}
+/* None of NEO__TIER_FIND rows is without a line. Its length is known: it has no branch. */
+static int neo__tier_have_lines(const int64_t *at) {
+    int64_t any = 0;
+    for (int i = 0; i < NEO__TIER_FIND; i++) any |= at[i] + 1;
+    return any >= 0;
+}
+/* First walk of what an announcement found, whose lines are still those of its rows: rows that had
+   none may have come since. Lines of LRU are known to be needed by their announced batch. */
+static int64_t neo__tier_find_since(neo__tier_table *to, int64_t *at, int64_t count) {
+    int64_t missing = 0;
+    for (int64_t k = 0, n; k < count; k += n) {
+        n = NEO__MIN(count - k, (int64_t)NEO__TIER_FIND);
+        if (to->is_lru && n == NEO__TIER_FIND && neo__tier_have_lines(at + k)) continue;
+        for (int64_t i = k; i < k + n; i++) {
+            if (at[i] == -1 || (at[i] >= 0 && to->is_lru)) continue;
+            const int64_t line = at[i] >= 0 ? at[i] : neo__tier_find(to, -2 - at[i]);
+            if (line >= 0) neo__tier_touch(to, at[i] = line, 0);
+            else missing++;
+        }
+    }
+    return missing;
 }
 /* A row will be given a line of its set. */
 NEO__INLINE void neo__tier_fetch_set(const neo__lines *map, int64_t row) {
@@ -1411,6 +1524,114 @@ static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int
         const int64_t row = -2 - at[i], line = neo__tier_find(to, row); /* an id before */
         at[i] = line >= 0 ? line : neo__tier_give(tier, table, row, to_step);
     }
+}
+
+/* ---- what an announced batch needs ---- */
+/* LRU: an announced batch needs a line. */
+NEO__INLINE void neo__tier_announce_line(neo__tier_table *to, int64_t line, uint32_t batch) {
+    const uint64_t use = to->map.use[line];
+    if ((uint32_t)use != batch)
+        neo__tier_set_use(to, line, neo__tier_last_announced(to, use), batch);
+}
+/* Calls of announced batches are forgotten: lines that these needed keep theirs. A hand passes all
+   lines while a third of the calls that are known are announced. */
+static void neo__tier_pass_lines(const neo__tier *tier, neo__tier_table *to) {
+    const int64_t lines = to->sets * NEO__LINE_WAYS + to->over;
+    to->calls[tier->told % NEO__TIER_CALLS] = 0;
+    for (int64_t n = 3 * lines / NEO__TIER_CALLS; n >= 0; n--) {
+        const uint64_t use = to->map.use[to->hand];
+        if ((uint32_t)use && (int32_t)((uint32_t)use - tier->begun) <= 0)
+            neo__tier_set_use(to, to->hand, neo__tier_last_announced(to, use), 0);
+        to->hand = to->hand + 1 < lines ? to->hand + 1 : 0;
+    }
+}
+/* Rows of a table, numbered through all tables, of the batch that was announced last. line: those
+   found, -2 - row of others and of those in overflow, which may leave before, or -1. */
+static void neo__tier_see_rows(neo__tier *tier, int64_t table, const int64_t *rows, int64_t n,
+                               int64_t *line) {
+    neo__tier_table *to = &tier->tables[table];
+    const int64_t in_sets = to->sets * NEO__LINE_WAYS;
+    int64_t row[NEO__TIER_FIND];
+    for (int64_t i = 0; i < n; i++) row[i] = rows[i] < 0 ? -1 : rows[i] - to->first_row;
+    neo__tier_find_many(tier, to, row, n, to->is_lru, line);
+    for (int64_t i = 0; i < n; i++) {
+        if (row[i] < 0) continue;
+        if (line[i] >= 0 && to->is_lru) neo__tier_announce_line(to, line[i], tier->told);
+        else if (line[i] >= 0 && to->needed) to->needed[line[i]] = tier->told;
+        else if (line[i] < 0 && neo__tier_is_written(to, row[i]))
+            neo__tier_ask_ahead(tier, table, row[i], tier->told);
+        if (line[i] < 0 || line[i] >= in_sets) line[i] = -2 - row[i];
+    }
+}
+/* The table that has a row of all tables. */
+static int64_t neo__tier_table_of(const neo__tier *tier, int64_t row) {
+    int64_t low = 0, high = tier->table_count - 1;
+    if (row < 0) return ~row;
+    while (low < high) {
+        const int64_t middle = (low + high + 1) / 2;
+        if (tier->tables[middle].first_row <= row) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+/* Rows asked for, the first `count` in the order of the file, that have left and are not written
+   yet come from where they wait. The others, up to `end`, are held. */
+static void neo__tier_meet_behind(neo__tier *tier, const uint64_t *order, int64_t count,
+                                  int64_t end) {
+    int64_t at = 0;
+    neo__mutex_lock(&tier->lock);
+    for (int64_t i = 0; i < end; i++) {
+        neo__tier_ahead *a = &tier->ahead[neo__tier_place(order[i])];
+        if (i >= count) a->state = NEO__AHEAD_HELD;
+        const uint64_t row = order[i] >> NEO__TIER_PLACES;
+        while (at < tier->behind_count && tier->behind_order[at] >> NEO__TIER_PLACES < row) at++;
+        if (at == tier->behind_count) continue;
+        if (tier->behind_order[at] >> NEO__TIER_PLACES != row) continue;
+        const int64_t from = neo__tier_place(tier->behind_order[at]);
+        if (tier->behind[from].state == NEO__AHEAD_VOID || a->state != NEO__AHEAD_ASKED) continue;
+        memcpy(neo__tier_ahead_at(tier, neo__tier_place(order[i])), neo__tier_ahead_at(tier, from),
+               (size_t)tier->tables[a->table].record - sizeof(uint32_t)); /* it may be sealed now */
+        a->state = NEO__AHEAD_READ;
+    }
+    neo__mutex_unlock(&tier->lock);
+}
+/* With `walk` held: find what the batch that was announced last needs, if that is to be done: by a
+   thread of the tier, or whoever comes before it. */
+static void neo__tier_see(neo__tier *tier) {
+    neo__mutex_lock(&tier->lock);
+    const int unseen = tier->unseen;
+    tier->unseen = 0;
+    neo__mutex_unlock(&tier->lock);
+    if (!unseen) return;
+    const neo__tier_seen *seen = &tier->seen[tier->told % neo__tier_seen_count(tier)];
+    neo__tier_settle(tier);
+    neo__tier_make_room(tier);
+    const int64_t before = tier->ahead_end;
+    for (int64_t i = 0; i < tier->table_count; i++) {
+        neo__tier_table *to = &tier->tables[i];
+        to->moves_then = to->moves;
+        if (to->sets && to->calls) neo__tier_pass_lines(tier, to);
+    }
+    for (int64_t k = 0, n; k < seen->count; k += n) {
+        const int64_t table = neo__tier_table_of(tier, seen->row[k]);
+        const neo__tier_table *to = &tier->tables[table];
+        const int64_t most = NEO__MIN(seen->count - k, (int64_t)NEO__TIER_FIND);
+        for (n = 1; n < most; n++) { /* of the same table */
+            const int64_t row = seen->row[k + n];
+            if (row < 0 ? row != ~table : (uint64_t)(row - to->first_row) >= (uint64_t)to->rows)
+                break;
+        }
+        if (to->sets) neo__tier_see_rows(tier, table, seen->row + k, n, seen->line + k);
+    }
+    const int64_t asked = tier->ahead_end - before, count = NEO__MIN(asked, tier->capacity);
+    neo__tier_sort(tier, tier->ahead_order + before, tier->order[1], count);
+    neo__tier_meet_behind(tier, tier->ahead_order + before, count, asked);
+    neo__tier_resume(tier);
+}
+/* Take `walk`, for a call that the lines of all announced batches may matter to. */
+static void neo__tier_enter(neo__tier *tier) {
+    neo__mutex_lock(&tier->walk);
+    neo__tier_see(tier);
 }
 NEO__HOT_END
 
@@ -1469,7 +1690,7 @@ static void neo__tier_device_layout(const neo__tier_sizes *sizes, neo__carve *ca
     NEO__CARVE(carve, tier->device_slots, sizes->slots * sizes->slot_bytes);
 }
 /* bags: of a batch, below a device. */
-static void neo__tier_work_layout(int64_t capacity, int64_t bags, neo__carve *carve,
+static void neo__tier_work_layout(int64_t capacity, int64_t bags, uint32_t seen, neo__carve *carve,
                                   neo__tier *tier) {
     NEO__CARVE(carve, tier->host_offsets, bags);
     NEO__CARVE(carve, tier->host_ids, bags ? capacity : 0);
@@ -1477,6 +1698,11 @@ static void neo__tier_work_layout(int64_t capacity, int64_t bags, neo__carve *ca
     NEO__CARVE(carve, tier->row, capacity);
     NEO__CARVE(carve, tier->jobs, capacity);
     for (int i = 0; i < 2; i++) NEO__CARVE(carve, tier->order[i], capacity);
+    for (uint32_t i = 0; i < seen; i++) {
+        NEO__CARVE(carve, tier->seen[i].line, capacity);
+        NEO__CARVE(carve, tier->seen[i].row, capacity);
+        tier->seen[i].count = -1;
+    }
 }
 static int64_t neo__tier_lines_of(const neo__tier_table *to) {
     return to->sets * NEO__LINE_WAYS + to->over + 1;
@@ -1491,7 +1717,8 @@ static void neo__tier_table_layout(neo__carve *carve, neo__tier_table *to) {
     NEO__CARVE(carve, to->over_at, to->over_places);
     NEO__CARVE(carve, to->written, (to->rows + 63) / 64);
     if (to->indexed) NEO__CARVE(carve, to->index, to->rows);
-    if (to->deep) NEO__CARVE(carve, to->needed, lines);
+    if (to->ahead > 1 && !to->is_lru) NEO__CARVE(carve, to->needed, lines);
+    if (to->ahead && to->is_lru) NEO__CARVE(carve, to->calls, NEO__TIER_CALLS);
 }
 /* Below a device: which rows lines have, in its memory. */
 static size_t neo__tier_line_row_bytes(const neo__tier_table *to) {
@@ -1510,7 +1737,8 @@ static int64_t neo__tier_table_bytes(const neo__tier *tier, const neo_table_desc
     table.sets = sets;
     table.over = over;
     table.indexed = indexed;
-    table.deep = tier->desc.prefetch > 1;
+    table.ahead = tier->desc.prefetch;
+    table.is_lru = tier->desc.evict == NEO_EVICT_LRU;
     neo__tier_table_layout(&count, &table);
     return (int64_t)count.at + neo__tier_lines_of(&table) * neo__tier_parts(desc, part);
 }
@@ -1534,9 +1762,9 @@ static int64_t neo__tier_left(const neo__tier *tier, const neo__tier_sizes *size
         NEO__CARVE(&lines, none.device_lines, sizes->capacity);
     } else {
         neo__tier_fixed_layout(sizes, &count, &none);
-        neo__tier_work_layout(sizes->capacity, 0, &count, &none);
+        neo__tier_work_layout(sizes->capacity, 0, neo__tier_seen_count(tier), &count, &none);
     }
-    return tier->desc.memory_bytes - sizes->bags_bytes - (int64_t)(count.at + lines.at);
+    return tier->base.budget.memory_bytes - sizes->bags_bytes - (int64_t)(count.at + lines.at);
 }
 /* Rows that are read ahead: as many as are stated; else as have room in an eighth of the budget,
    or, up to those of a batch and half of those of each more, in half of what is left of it beside
@@ -1549,7 +1777,7 @@ static void neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *des
     const int64_t most = NEO__MIN(tier->desc.prefetch * desc->max_ids,
                                   INT64_C(1) << NEO__TIER_PLACES);
     int64_t left = neo__tier_left(tier, sizes),
-            bytes = NEO__MAX(tier->desc.memory_bytes - desc->tier_taken, 0) / 8;
+            bytes = NEO__MAX(tier->base.budget.memory_bytes - desc->tier_taken, 0) / 8;
     for (int32_t i = 0; i < desc->table_count; i++) {
         int64_t part[NEO__BAG_BLOCKS];
         const neo_table_desc *d = &desc->tables[i];
@@ -1594,7 +1822,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
         s.slot_bytes = NEO__MAX(s.slot_bytes, slot);
     }
     if (bags.device) { /* few of a small budget: less than the cache has lines */
-        const int64_t bytes = NEO__MIN(tier->desc.memory_bytes / 16, INT64_C(1) << 22);
+        const int64_t bytes = NEO__MIN(tier->base.budget.memory_bytes / 16, INT64_C(1) << 22);
         s.slots = NEO__MIN(NEO__MAX(bytes / s.slot_bytes, 32), s.capacity);
     }
     s.room_bytes = NEO__MAX(s.record_bytes, (int64_t)NEO__TIER_ROOM);
@@ -1649,7 +1877,8 @@ static void neo__tier_plan(const neo__tier *tier, const neo_bags_desc *desc, int
     const int64_t share = neo__tier_share(tier, desc, table, &whole);
     to->rows = d->rows;
     to->sets = to->over = to->indexed = 0;
-    to->deep = tier->desc.prefetch > 1;
+    to->ahead = tier->desc.prefetch;
+    to->is_lru = tier->desc.evict == NEO_EVICT_LRU;
     if (whole) return;
     const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
     int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
@@ -1695,7 +1924,7 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
     neo__carve count = {NULL, 0};
     size_t device = 0;
     neo__tier_fixed_layout(&sizes, &count, &none);
-    neo__tier_work_layout(sizes.capacity, sizes.bags, &count, &none);
+    neo__tier_work_layout(sizes.capacity, sizes.bags, neo__tier_seen_count(t), &count, &none);
     if (neo__tier_on_device(t)) {
         neo__carve lines = {NULL, 0};
         neo__tier_pinned_layout(&sizes, &count, &none);
@@ -1703,18 +1932,20 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
         NEO__CARVE(&lines, none.device_lines, sizes.capacity);
         device = lines.at;
     }
-    const int64_t given = t->desc.memory_bytes;
-    int64_t needs = given, lacks = neo__tier_fill(t, ctx, desc);
+    neo__tier_budget *budget = &base->budget;
+    const int64_t tried = budget->memory_bytes;
+    int64_t needs = tried, lacks = neo__tier_fill(t, ctx, desc);
     for (; lacks > 0 && needs <= INT64_MAX - lacks; lacks = neo__tier_fill(t, ctx, desc))
-        t->desc.memory_bytes = needs += lacks; /* a larger budget reads more ahead */
-    t->desc.memory_bytes = given;
+        budget->memory_bytes = needs += lacks; /* a larger budget reads more ahead */
+    budget->memory_bytes = tried;
+    budget->needs_bytes = needs > tried ? needs : 0;
     char beside[80] = "";
     if (desc->tier_taken)
         snprintf(beside, sizeof beside, ", with %" PRId64 " of copies of tables",
                  desc->tier_taken);
-    NEO__CHECK(needs == given && lacks == 0, NEO_ERR_ARG,
+    NEO__CHECK(needs == tried && lacks == 0, NEO_ERR_ARG,
                "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs %" PRId64
-               "%s", fn, t->path, given, needs, beside);
+               "%s", fn, t->path, budget->given_bytes, needs, beside);
     for (int32_t i = 0; i < desc->table_count; i++) {
         NEO__ZERO(neo__tier_table, table);
         NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,
@@ -1770,7 +2001,7 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->status = NEO_OK;
     t->ahead_capacity = t->ahead_count = t->ahead_next = t->ahead_end = t->free_count = 0;
     t->told = t->begun = 0;
-    t->paused = 0;
+    t->paused = t->unseen = 0;
     t->behind_count = t->behind_next = 0;
     t->behind_status = NEO_OK;
 }
@@ -1783,7 +2014,7 @@ static neo_status neo__tier_quiet(neo__tier *tier, const char *fn) {
 static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, int64_t bags, const char *fn) {
     neo__carve work = {NULL, 0}, lines = {NULL, 0};
     neo__tier none = *tier;
-    neo__tier_work_layout(capacity, bags, &work, &none);
+    neo__tier_work_layout(capacity, bags, neo__tier_seen_count(tier), &work, &none);
     NEO__CARVE(&lines, none.device_lines, capacity);
     const size_t bytes = work.at;
     work.block = (char *)neo__alloc_for(tier->ctx, bytes, fn);
@@ -1797,7 +2028,7 @@ static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, int64_t bags
     work.at = 0;
     neo_free(tier->ctx, tier->work, tier->work_bytes);
     neo__data_free(tier->ctx, tier->device_lines, tier->device_work_bytes);
-    neo__tier_work_layout(capacity, bags, &work, tier);
+    neo__tier_work_layout(capacity, bags, neo__tier_seen_count(tier), &work, tier);
     tier->device_lines = (int64_t *)(void *)lines.block;
     tier->device_work_bytes = bags ? lines.at : 0;
     tier->work = work.block;
@@ -1838,6 +2069,7 @@ static neo_status neo__tier_make_lines(neo__tier *tier, neo__tier_table *to,
     memcpy(to->dirty, old->dirty, lines);
     memcpy(to->written, old->written, (size_t)((to->rows + 63) / 64) * sizeof *to->written);
     if (old->needed) memcpy(to->needed, old->needed, lines * sizeof *to->needed);
+    if (old->calls) memcpy(to->calls, old->calls, NEO__TIER_CALLS * sizeof *to->calls);
     if (old->index) memcpy(to->index, old->index, (size_t)to->rows * sizeof *to->index);
     for (int64_t i = 0; i < old->over; i++)
         if (to->map.use[most + i])
@@ -1936,6 +2168,8 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     NEO__TRY(neo__tier_add_tables(t, desc, fn));
     t->ctx->tiers = base;
     t->file.path = t->path;
+    const neo__tier_table *last = &t->tables[t->table_count - 1];
+    t->writes_apart = !t->host && last->first_row + last->rows <= INT64_C(1) << 40;
     if (t->desc.path) {
         NEO__TRY(neo__tier_open(t));
         t->is_open = 1;
@@ -1965,7 +2199,7 @@ static neo_status neo__tier_op_reserve(neo_tier *base, const neo__bag_sizes *siz
     const int64_t capacity = NEO__MAX(sizes->max_ids, neo__bags_kept_rows(sizes)),
                   bags = neo__tier_bags(sizes);
     if (capacity <= t->capacity && bags <= t->bag_capacity) return NEO_OK;
-    neo__mutex_lock(&t->walk);
+    neo__tier_enter(t);
     neo_status status = neo__tier_quiet(t, "neo_bags_reserve");
     if (status == NEO_OK)
         status = neo__tier_work(t, NEO__MAX(capacity, t->capacity), bags, "neo_bags_reserve");
@@ -2038,19 +2272,30 @@ static void neo__tier_rows_of(const neo__tier *tier, const neo__bag_feature *fea
         to[i] = table->bounds == NEO_BOUNDS_CLAMP ? (to[i] < 0 ? 0 : table->rows - 1) : -1;
     }
 }
-/* How many ids of a table have a row and had none in the last call, of which the others have what
-   they had; -1: they have not. */
+/* NEO__TIER_FIND ids are these rows, `before` less. Its length is known: it has no branch. */
+static int neo__tier_are_rows(const int64_t *ids, int64_t before, const int64_t *row) {
+    int64_t differ = 0;
+    for (int i = 0; i < NEO__TIER_FIND; i++) differ |= (ids[i] + before) ^ row[i];
+    return differ == 0;
+}
+/* How many ids of a table have a row and had none in the last call, or the batch's announcement, of
+   which the others have what they had; -1: they have not, or lines have moved. */
 static int64_t neo__tier_goes_on(const neo__tier *tier, int64_t table) {
     const neo_bags *b = tier->base.bags;
     const neo__bag_table *bag = &b->tables[table];
     const int64_t first = tier->first, before = tier->tables[table].first_row;
-    int64_t row[NEO__TIER_FIND], fresh = 0, differ = b->job.tensor.out != NULL;
+    const neo__tier_table *to = &tier->tables[table];
+    int64_t row[NEO__TIER_FIND], fresh = 0, differ = b->job.tensor.out && !tier->is_seen;
+    if (tier->is_seen && to->ahead < 2) differ |= to->moves != to->moves_then;
     for (int32_t q = 0; q < bag->feature_count; q++) {
         const neo__bag_feature *p = &b->view.features[bag->features[q]];
         const int64_t *was = tier->row + (p->first_id - first);
         differ |= p->first_id - first + p->ids > tier->staged;
         for (int64_t k = 0, n; k < p->ids && !differ; k += n, was += n) {
             n = NEO__MIN(p->ids - k, (int64_t)NEO__TIER_FIND);
+            if (n == NEO__TIER_FIND && !tier->is_i32 && !p->bad &&
+                neo__tier_are_rows((const int64_t *)tier->ids + p->first_id + k, before, was))
+                continue;
             neo__tier_rows_of(tier, p, k, n, row);
             for (int64_t i = 0; i < n; i++) {
                 fresh += (was[i] < 0) & (row[i] >= 0);
@@ -2066,10 +2311,16 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
     const neo__bag_table *bag = &b->tables[table];
     neo__tier_table *to = &call->t->tables[table];
     const int64_t first = call->t->first;
-    const int64_t fresh = to->sets && !call->bring ? neo__tier_goes_on(call->t, table) : -1;
-    int64_t missing = 0;
+    const int is_seen = call->t->is_seen;
+    int64_t missing = 0, fresh = -1;
     (void)worker;
-    if (!call->bring) to->now += fresh < 0;
+    if (!call->bring && to->sets) {
+        fresh = neo__tier_goes_on(call->t, table);
+        if (is_seen && fresh > 0) fresh = -1;
+        to->now += fresh < 0 || is_seen;
+        if (is_seen && to->calls)
+            to->calls[call->t->begun % NEO__TIER_CALLS] = fresh < 0 ? 0 : (uint32_t)to->now;
+    }
     for (int32_t q = 0; q < bag->feature_count; q++) {
         const neo__bag_feature *p = &b->view.features[bag->features[q]];
         int64_t *at = call->t->base.line + (p->first_id - first);
@@ -2078,8 +2329,14 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
             if (to->sets) neo__tier_give_rows(call->t, table, at, p->ids, call->to_step);
             continue;
         }
-        if (fresh == 0) {
+        if (fresh == 0 && !is_seen) {
             neo__tier_mark(to, at, p->ids, call->to_step);
+            continue;
+        }
+        if (to->sets && b->job.tensor.out)
+            to->lookups += p->ids - (bag->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
+        if (fresh == 0) {
+            missing += neo__tier_find_since(to, at, p->ids);
             continue;
         }
         const int64_t *rows = at;
@@ -2087,8 +2344,6 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
             neo__tier_rows_of(call->t, p, 0, p->ids, at);
         else rows = (const int64_t *)b->job.batch.ids + p->first_id; /* as they are */
         missing += neo__tier_find_rows(call->t, table, rows, p->ids, at, row, call->to_step);
-        if (!to->sets || !b->job.tensor.out) continue;
-        to->lookups += p->ids - (bag->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
     }
     if (call->bring) neo__tier_hand_over(call->t, call->t->jobs + to->first_job, to->jobs);
     if (b->job.tensor.out && !call->bring) to->hits -= missing;
@@ -2244,13 +2499,20 @@ static void neo__tier_batch_begins(neo__tier *tier, const neo_jagged *batch) {
         if (at[0] != batch->offsets || at[1] != batch->ids) continue;
         tier->stats.dropped += n - tier->begun - 1;
         tier->begun = n;
+        neo__tier_seen *seen = &tier->seen[n % neo__tier_seen_count(tier)];
+        tier->is_seen = seen->batch == n && seen->count >= 0;
+        if (!tier->is_seen) return;
+        int64_t *line = tier->base.line, *row = tier->row;
+        tier->base.line = seen->line, tier->row = seen->row, tier->staged = seen->count;
+        seen->line = line, seen->row = row, seen->count = -1;
         return;
     }
 }
 static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
     neo__tier *t = (neo__tier *)base;
     neo_bags *b = base->bags;
-    neo__mutex_lock(&t->walk);
+    neo__tier_enter(t);
+    t->is_seen = 0;
     if (!of_kept && b->job.tensor.out) neo__tier_batch_begins(t, &b->view.batch);
     neo_status status = neo__tier_see_batch(t, fn, of_kept);
     if (status == NEO_OK) status = neo__tier_bring(t, fn, of_kept, to_step);
@@ -2346,7 +2608,7 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
                                     float *to, const float *from) {
     neo__tier *t = (neo__tier *)base;
     const int64_t dim = neo__tier_of(t, table)->dim;
-    neo__mutex_lock(&t->walk); /* threads may read at the same time */
+    neo__tier_enter(t); /* threads may read at the same time */
     neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
     if (from) neo__tier_forget_all(t);
     if (status == NEO_OK) status = neo__tier_flush(t);
@@ -2448,7 +2710,7 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
         table--;
     const int block = (int)(table % NEO__BAG_BLOCKS);
     table /= NEO__BAG_BLOCKS;
-    neo__mutex_lock(&t->walk);
+    neo__tier_enter(t);
     if (from) neo__tier_forget_all(t);
     neo_status status = neo__tier_usable(t, "rows of a tier");
     if (status == NEO_OK) status = neo__tier_flush(t);
@@ -2460,55 +2722,50 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     return status;
 }
 NEO__HOT_BEGIN
-/* A feature's rows of a batch that is announced: lines stay, rows that have none are asked for. */
-static void neo__tier_announce(neo__tier *tier, const neo_jagged *batch, int64_t feature) {
+/* The rows of a batch's feature, as tier->row has them. */
+static void neo__tier_note_rows(const neo__tier *tier, const neo_jagged *batch, int64_t feature,
+                                int64_t *row) {
     const neo_bags *b = tier->base.bags;
     const int64_t table = b->view.features[feature].job.table;
     const neo__bag_keys *keys = &b->tables[table].keys;
     const neo__tier_table *to = &tier->tables[table];
-    int64_t row[NEO__TIER_FIND], line[NEO__TIER_FIND];
-    int64_t k = batch->offsets[neo__jagged_first_bag(batch, feature)];
     const int64_t end = batch->offsets[neo__jagged_first_bag(batch, feature + 1)];
-    for (int64_t n; to->sets && k < end; k += n) {
-        n = NEO__MIN(end - k, (int64_t)NEO__TIER_FIND);
-        for (int64_t i = 0; i < n; i++) {
-            row[i] = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k + i);
-            if (keys->desc.on)
-                row[i] = neo__lines_find(&keys->lines, (uint64_t)row[i],
-                                         neo__mix64((uint64_t)row[i]), neo__bags_now(b));
-            if (row[i] >= to->rows) row[i] = -1;
-        }
-        neo__tier_find_many(tier, to, row, n, 0, line);
-        for (int64_t i = 0; i < n; i++) {
-            if (line[i] >= 0 && to->needed) to->needed[line[i]] = tier->told;
-            if (row[i] >= 0 && line[i] < 0 && neo__tier_is_written(to, row[i]))
-                neo__tier_ask_ahead(tier, table, row[i], tier->told);
-        }
+    for (int64_t k = batch->offsets[neo__jagged_first_bag(batch, feature)]; k < end; k++) {
+        int64_t id = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
+        if (keys->desc.on)
+            id = neo__lines_find(&keys->lines, (uint64_t)id, neo__mix64((uint64_t)id),
+                                 neo__bags_now(b));
+        *row++ = (uint64_t)id < (uint64_t)to->rows ? id + to->first_row : ~table;
     }
 }
 static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
     neo__tier *t = (neo__tier *)base;
+    const int64_t bags = neo_jagged_bag_count(batch), count = bags ? neo_jagged_id_count(batch) : 0;
     if (t->ahead_capacity == 0) return NEO_OK;
     NEO__TRY(neo__tier_usable(t, fn));
-    neo__tier_settle(t);
+    neo__tier_enter(t);
     if (t->told - t->begun == (uint32_t)t->desc.prefetch) t->begun++, t->stats.dropped++;
-    neo__tier_make_room(t);
     t->told++;
     t->announced[t->told % NEO__TIER_MOST_AHEAD][0] = batch->offsets;
     t->announced[t->told % NEO__TIER_MOST_AHEAD][1] = batch->ids;
-    const int64_t before = t->ahead_end;
-    for (int64_t f = 0; f < base->bags->sizes.features && neo_jagged_bag_count(batch); f++)
-        neo__tier_announce(t, batch, f);
-    uint64_t *order = t->ahead_order + before;
-    const int64_t count = NEO__MIN(t->ahead_end - before, t->capacity);
-    neo__tier_sort(t, order, t->order[1], count);
-    neo__tier_resume(t);
+    neo__tier_seen *seen = &t->seen[t->told % neo__tier_seen_count(t)];
+    seen->batch = t->told;
+    seen->count = count <= t->capacity ? count : -1;
+    for (int64_t f = 0; f < base->bags->sizes.features && seen->count > 0; f++)
+        neo__tier_note_rows(t, batch, f, seen->row + (batch->offsets[neo__jagged_first_bag(
+                                             batch, f)] - batch->offsets[0]));
+    neo__mutex_lock(&t->lock);
+    t->unseen = 1;
+    neo__cond_signal(&t->wake); /* one of those that wait: it looks for all that there is to do */
+    neo__mutex_unlock(&t->lock);
+    neo__mutex_unlock(&t->walk);
     return NEO_OK;
 }
 /* The row is as if it had never been written; what was read ahead is another key's. */
 static int64_t neo__tier_op_renew(neo_tier *base, int32_t table, int64_t row) {
     neo__tier *t = (neo__tier *)base;
     neo__tier_table *to = &t->tables[table];
+    neo__tier_enter(t);
     const int paused = t->paused;
     (void)neo__tier_flush(t); /* of a failure the next call tells */
     neo__tier_ahead *ahead = neo__tier_ahead_of(t, table, row);
@@ -2520,6 +2777,7 @@ static int64_t neo__tier_op_renew(neo_tier *base, int32_t table, int64_t row) {
     __atomic_fetch_and(&to->written[row / 64], ~(UINT64_C(1) << (row % 64)), __ATOMIC_RELAXED);
     const int64_t line = neo__tier_find(to, row);
     if (line >= 0) to->dirty[line] = 0;
+    neo__mutex_unlock(&t->walk);
     return line;
 }
 NEO__HOT_END
@@ -2560,9 +2818,9 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     t->base.ops = &neo__tier_all_ops;
     t->ctx = ctx;
     t->desc = *desc;
-    t->base.memory_bytes = desc->memory_bytes;
-    t->base.in_file = desc->path != NULL;
-    t->base.evict = desc->evict;
+    t->base.budget.given_bytes = t->base.budget.memory_bytes = desc->memory_bytes;
+    t->base.budget.in_file = desc->path != NULL;
+    t->base.budget.evict = desc->evict;
     t->path = (char *)(t + 1);
     memcpy(t->path, path, length);
     neo__mutex_init(&t->lock);
@@ -2589,6 +2847,7 @@ NEO_API void neo_tier_destroy(neo_tier *tier) {
 }
 NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
     neo__tier *t = (neo__tier *)(uintptr_t)tier;
+    neo__tier_enter(t);
     neo_tier_stats s = t->stats;
     neo__mutex_lock(&t->lock);
     s.pending = t->paused ? 0 : t->ahead_count - t->ahead_next + t->ahead_busy;
@@ -2609,15 +2868,18 @@ NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
         for (int k = 0; k < NEO__BAG_BLOCKS; k++)
             s.memory_bytes += (int64_t)neo__bag_block_bytes(&neo__tier_of(t, i)->job, k);
     }
+    neo__mutex_unlock(&t->walk);
     return s;
 }
 NEO_API void neo_tier_reset_stats(neo_tier *tier) {
     neo__tier *t = (neo__tier *)tier;
+    neo__tier_enter(t);
     memset(&t->stats, 0, sizeof t->stats);
     for (int64_t i = 0; i < t->table_count && t->tables; i++) {
         neo__tier_table *to = &t->tables[i];
         to->lookups = to->hits = to->evictions = to->overflow = 0;
     }
+    neo__mutex_unlock(&t->walk);
 }
 NEO__COLD_END
 NEO__HOST_END

@@ -14,6 +14,9 @@
      tiers.hits       GB/s of forward, all rows in lines, against the same table in memory. The
                       ceiling: that table with rows as far apart as in lines, and a bare read of
                       an index
+     tiers.hits_ahead GB/s of forward of the same batches, announced before, against the table in
+                      memory; what they need is found meanwhile, by a thread of the tier. The
+                      ceiling: that table with rows as far apart as in lines
      tiers.misses     rows/s that forward reads, few of its rows in lines, against as many threads
                       that read records of as many bytes at random places of a file, one by one;
                       both files are in the system's cache. Above 1 where rows that lie close are
@@ -176,10 +179,24 @@ static double scattered(subject *s, int n, int64_t *const ids[]) {
     s->plain_ids[n] = NULL;
     return took;
 }
+/* Seconds of forward of a batch: 0 plain, 1 of lines, 2 of lines of a batch that was announced and
+   whose lines are found; and of announcing it. Turns have other batches: their rows are apart. */
+static double hits_call(subject *s, int n, int kind, double *announced) {
+    const neo_jagged j = batch_of(s, n, 1);
+    const double begin = bench_seconds(s->ctx);
+    if (kind == 2) BENCH_OK(neo_bags_prefetch(s->tiered, &j));
+    const double start = bench_seconds(s->ctx);
+    if (kind == 2) *announced += start - begin;
+    if (kind == 2) (void)neo_tier_get_stats(s->tier);
+    const double then = bench_seconds(s->ctx);
+    forward(s, n, kind > 0);
+    return bench_seconds(s->ctx) - then;
+}
 static void hits(int64_t rows) {
-    const int64_t room = 6 << 20; /* for what a batch needs */
-    subject s = subject_make(rows, rows / 8, room + rows * COLUMNS * 2, 0); /* half */
-    double ratio[ROUNDS], rate[ROUNDS], least[ROUNDS], spread[ROUNDS], took[2];
+    const int64_t room = 12 << 20; /* for what a batch needs */
+    subject s = subject_make(rows, rows / 8, room + rows * COLUMNS * 2, 1); /* half */
+    double ratio[ROUNDS], rate[ROUNDS], least[ROUNDS], spread[ROUNDS], known[ROUNDS], told[ROUNDS];
+    double best[ROUNDS];
     uint64_t *words = (uint64_t *)neo_alloc(s.ctx, sizeof *words * (size_t)rows);
     int64_t *ids[BATCHES];
     memset(words, 1, sizeof *words * (size_t)rows);
@@ -192,14 +209,11 @@ static void hits(int64_t rows) {
     }
     neo_tier_reset_stats(s.tier);
     for (int r = 0; r < ROUNDS; r++) {
-        double bare = 0, apart = 0;
-        took[0] = took[1] = 0;
+        double bare = 0, apart = 0, announced = 0, took[3] = {0};
         for (int n = 0; n < BATCHES; n++) {
-            for (int k = 0; k < 2; k++) {
-                const int i = (r + n + k) & 1;
-                const double start = bench_seconds(s.ctx);
-                forward(&s, n, i);
-                took[i] += bench_seconds(s.ctx) - start;
+            for (int k = 0; k < 3; k++) {
+                const int kind = (r + n + k) % 3, batch = (n + kind * BATCHES / 3) % BATCHES;
+                took[kind] += hits_call(&s, batch, kind, &announced);
             }
             bare += bare_words(&s, words, n, 0);
             apart += scattered(&s, n, ids);
@@ -208,6 +222,9 @@ static void hits(int64_t rows) {
         spread[r] = took[0] / apart;
         least[r] = took[0] / (apart + bare);
         rate[r] = 1e-9 * BATCHES * IDS * (COLUMNS * 4 + 8) / took[1];
+        known[r] = took[0] / took[2];
+        best[r] = apart / took[2];
+        told[r] = announced / took[2];
     }
     const neo_tier_stats stats = neo_tier_get_stats(s.tier);
     neo_free(s.ctx, words, sizeof *words * (size_t)rows);
@@ -216,6 +233,11 @@ static void hits(int64_t rows) {
     const double most = bench_median(least, ROUNDS), reached = bench_median(ratio, ROUNDS);
     bench_report("tiers.hits", bench_median(rate, ROUNDS), "GB/s", 100 * reached / most, "memory",
                  reached);
+    bench_report("tiers.hits_ahead", bench_median(rate, ROUNDS) / reached *
+                 bench_median(known, ROUNDS), "GB/s", 100 * bench_median(best, ROUNDS), "memory",
+                 bench_median(known, ROUNDS));
+    printf("# tiers.hits_ahead: announcing a batch takes %.0f %% of that\n",
+           100 * bench_median(told, ROUNDS));
     printf("# tiers.hits: the same table with rows as far apart as in lines has a ratio of %.2f; "
            "the ceiling, with a bare read of 8 bytes by each id, of %.2f\n",
            bench_median(spread, ROUNDS), most);

@@ -669,8 +669,9 @@ static void hits_of_a_simulator(void) {
     enum { ROWS = 20000, B = 48, STEPS = 300 };
     static int64_t past[TRACE_PAST];
     static Sim s;
-    for (int n = 0; n < 4 * TRACE_COUNT; n++) { /* few wide rows: a tier has an index of them */
-        const int wide = n / 2 >= TRACE_COUNT, trace = n / 2 % TRACE_COUNT;
+    for (int n = 0; n < 12 * TRACE_COUNT; n++) { /* few wide rows: a tier has an index of them */
+        const int wide = n / 2 / TRACE_COUNT % 2, trace = n / 2 % TRACE_COUNT;
+        const int ahead = n / (4 * TRACE_COUNT) * 2 - (n >= 4 * TRACE_COUNT); /* 0, 1, 3 */
         const int64_t rows[1] = {wide ? ROWS / 8 : ROWS}, dims[1] = {wide ? 64 : 4};
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
@@ -679,7 +680,7 @@ static void hits_of_a_simulator(void) {
         m.desc.max_batch = m.desc.max_ids = B;
         memset(&s, 0, sizeof s);
         s.policy = (neo_evict)(n % 2);
-        if (pair_make(&p, ctx, &m, s.policy, 0, wide ? 300000 : 40000)) {
+        if (pair_make(&p, ctx, &m, s.policy, ahead, wide ? 300000 : 40000)) {
             s.sets = (neo_tier_get_stats(p.tier).line_count - B - 1) / 32;
             CHECK(s.sets > 16 && s.sets <= SIM_SETS);
             for (int step = 0; step < STEPS; step++) {
@@ -692,6 +693,7 @@ static void hits_of_a_simulator(void) {
                     id[i] = trace_next(trace, rows[0], past, step * B + i);
                 }
                 b.j.ids = id;
+                if (ahead && step % 7) CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
                 pair_step(&p, &m, &b, 0, 0.1f);
                 sim_call(&s, id, B);
                 b.j.ids = b.ids;

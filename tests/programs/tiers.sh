@@ -200,8 +200,13 @@ least=$(sed -n 's/.*a batch of these tables needs \([0-9]*\).*/\1/p' "$W/err")
 refused "a byte too little" "needs $least" $tier --memory $((least - 1))
 if "$D" $base $tier --memory "$least" >"$W/out" 2>&1; then pass; else
     fail "what it needs is too little: $(tail -1 "$W/out")"; fi
-refused "too little on ranks" "rank 0: .*needs [0-9]*: give as many or more by --memory" $tier \
-    --memory 1K --ranks 4
+for ranks in 2 3 4; do
+    refused "too little on $ranks ranks" "rank 0: .*needs [0-9]*[^0-9]*: give as many by --memory" \
+        $tier --memory 1K --ranks $ranks
+    least=$(sed -n 's/.*a batch of these tables needs \([0-9]*\).*/\1/p' "$W/err")
+    if "$D" $base $tier --memory "$least" --ranks $ranks >"$W/out" 2>&1; then pass; else
+        fail "what it needs on $ranks ranks is too little: $(tail -1 "$W/out")"; fi
+done
 refused "copies" "needs [0-9]*; of table '[^']*', [0-9]* bytes, every rank has a copy: give as \
 many by --memory" $tier --memory 1M --ranks 4 --plan dp
 copied=$(sed -n 's/.* needs \([0-9]*\);.*/\1/p' "$W/err")

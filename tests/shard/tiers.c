@@ -354,6 +354,27 @@ static neo_status plan_within(int64_t memory, int copied, neo_plan **plan) {
     neo_tier_destroy(m.tier);
     return status;
 }
+/* The bytes that a refusal of a plan names are enough. */
+static void named_bytes_are_enough(void) {
+    static const int64_t widths[4] = {16, 48, 64, 8};
+    for (int n = 0; n < 6; n++) {
+        neo_plan *plan = NULL;
+        model_make(BATCH, 16, 4, ROWS, IDS);
+        for (int t = 0; t < 4; t++) {
+            m.table[t].row_buckets = n % 2 ? 4 : 0;
+            m.table[t].dim = n / 2 ? widths[(t + n) % 4] : 16;
+        }
+        m.plan.cluster.ranks = 2 + n % 3;
+        CHECK_ERR(plan_within(1000, n == 5, &plan), NEO_ERR_CAPACITY, "memory_bytes is 1000, ");
+        const char *said = strstr(neo_last_error(), "memory_bytes is 1000, ");
+        const char *named = said ? strstr(said, " needs ") : NULL;
+        const int64_t needs = named ? strtoll(named + 7, NULL, 10) : 0;
+        CHECK(needs > 1000 && !strstr(neo_last_error(), "or more"));
+        CHECK_OK(plan_within(needs, n == 5, &plan));
+        neo_plan_destroy(plan);
+        model_free();
+    }
+}
 /* Bytes of lines and copies of the rank with most. */
 static int64_t held(const neo_plan *plan) {
     int64_t most = 0;
@@ -419,7 +440,7 @@ static neo_status train_on_rank(neo_comm *comm, void *user) {
     neo_bags_desc bags = m.bags;
     neo_plan_desc desc = m.plan;
     char path[3100];
-    const int64_t memory = ranks == 1 ? 1300000 : ranks == 2 ? 800000 : 600000;
+    const int64_t memory = ranks == 1 ? 1300000 : ranks == 2 ? 800000 : 620000;
     neo_tier_desc tier_desc = {path, memory, NEO_EVICT_LRU, 0, 2, trained.depth, 0, 0};
     neo_tier *tier = NULL;
     neo_plan *plan;
@@ -630,6 +651,7 @@ int main(int argc, char **argv) {
     RUN(bad_files);
     RUN(ranks);
     RUN(copies);
+    RUN(named_bytes_are_enough);
     RUN(read_ahead_on_ranks);
     RUN(unused);
     if (TEST_WATCHED < 2) { /* figures of one thread */

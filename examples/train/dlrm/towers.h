@@ -99,9 +99,7 @@ static neo_status advise_budget(neo_status status) {
     const char *said = status == NEO_OK ? "" : neo_last_error();
     if (!strstr(said, "bytes each would do") && !strstr(said, "a batch of these tables needs"))
         return status;
-    /* Of a plan that was searched: with more it may be another, which needs more. */
-    const int searched = strstr(said, "rank ") && strstr(said, "neo_plan_create: neo_bags");
-    return neo_fail(status, "%s: give as many%s by --memory", said, searched ? " or more" : "");
+    return neo_fail(status, "%s: give as many by --memory", said);
 }
 /* Tables that memory does not hold: say what makes them fit. */
 static neo_status advise_memory(const options *o, neo_status status) {
