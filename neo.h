@@ -2473,6 +2473,109 @@ NEO__UNUSED static void neo__core_mask(unsigned char *mask) {
     if (f) fclose(f);
 }
 #endif
+#if !defined(NEO_INFERENCE)
+/* ---- the time of a job of threads ----
+   NULL is the real clock, a neo__clock a virtual one. Each thread of the job either runs or waits
+   in neo__clock_wait; when none runs, time jumps to the earliest moment that a thread waits for,
+   and that thread wakes alone. A thread counts as running from neo__clock_enter, which its starter
+   calls, to neo__clock_leave. Locks are taken in the order: the caller's, the clock's. */
+enum { NEO__WAITS, NEO__WOKEN, NEO__IN_TIME };
+typedef struct neo__waiter {
+    struct neo__waiter *next;
+    const neo__cond *cond; /* NULL: nobody wakes it but time */
+    int64_t until_ns;      /* 0: for ever */
+    int order;             /* at the same moment the lowest wakes first */
+    int state;
+    neo__cond wake;
+} neo__waiter;
+typedef struct neo__clock {
+    neo__mutex lock;
+    int64_t now_ns; /* atomic; written under the lock */
+    int running;
+    neo__waiter *waiters;
+} neo__clock;
+NEO__INLINE int64_t neo__clock_now(const neo__clock *k) {
+    return k ? __atomic_load_n(&k->now_ns, __ATOMIC_RELAXED) : neo_time_ns();
+}
+/* Under the clock's lock. */
+NEO__UNUSED static void neo__clock_resume(neo__clock *k, neo__waiter **at, int state) {
+    neo__waiter *w = *at;
+    *at = w->next;
+    w->state = state;
+    k->running++;
+    neo__cond_signal(&w->wake);
+}
+/* One thread less runs. Under the clock's lock. */
+NEO__UNUSED static void neo__clock_pause(neo__clock *clock) {
+    neo__waiter **first = NULL;
+    if (--clock->running > 0) return;
+    for (neo__waiter **at = &clock->waiters; *at; at = &(*at)->next) {
+        const neo__waiter *w = *at;
+        if (!w->until_ns) continue;
+        if (!first || w->until_ns < (*first)->until_ns ||
+            (w->until_ns == (*first)->until_ns && w->order < (*first)->order))
+            first = at;
+    }
+    if (!first) return;
+    __atomic_store_n(&clock->now_ns, NEO__MAX(clock->now_ns, (*first)->until_ns), __ATOMIC_RELAXED);
+    neo__clock_resume(clock, first, NEO__IN_TIME);
+}
+NEO__UNUSED static void neo__clock_enter(neo__clock *k) {
+    if (!k) return;
+    neo__mutex_lock(&k->lock);
+    k->running++;
+    neo__mutex_unlock(&k->lock);
+}
+NEO__UNUSED static void neo__clock_leave(neo__clock *k) {
+    if (!k) return;
+    neo__mutex_lock(&k->lock);
+    neo__clock_pause(k);
+    neo__mutex_unlock(&k->lock);
+}
+/* Wait on cond, under lock, until neo__clock_wake (1) or until_ns (0; if that is 0: for ever). */
+NEO__UNUSED static int neo__clock_wait(neo__clock *clock, neo__cond *cond, neo__mutex *lock,
+                                       int64_t until_ns, int order) {
+    if (!clock) {
+        if (until_ns) return neo__cond_wait_until(cond, lock, until_ns);
+        neo__cond_wait(cond, lock);
+        return 1;
+    }
+    neo__waiter waiter;
+    waiter.cond = cond;
+    waiter.until_ns = until_ns;
+    waiter.order = order;
+    waiter.state = NEO__WAITS;
+    neo__cond_init(&waiter.wake);
+    neo__mutex_lock(&clock->lock);
+    waiter.next = clock->waiters;
+    clock->waiters = &waiter;
+    neo__clock_pause(clock);
+    if (lock) neo__mutex_unlock(lock);
+    while (waiter.state == NEO__WAITS) neo__cond_wait(&waiter.wake, &clock->lock);
+    neo__mutex_unlock(&clock->lock);
+    neo__cond_destroy(&waiter.wake);
+    if (lock) neo__mutex_lock(lock);
+    return waiter.state == NEO__WOKEN;
+}
+/* All that wait on cond. The caller holds the lock under which they wait. */
+NEO__UNUSED static void neo__clock_wake(neo__clock *clock, neo__cond *cond) {
+    if (!clock) {
+        neo__cond_broadcast(cond);
+        return;
+    }
+    neo__mutex_lock(&clock->lock);
+    for (neo__waiter **at = &clock->waiters; *at;) {
+        if ((*at)->cond == cond) neo__clock_resume(clock, at, NEO__WOKEN);
+        else at = &(*at)->next;
+    }
+    neo__mutex_unlock(&clock->lock);
+}
+NEO__UNUSED static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
+    if (ns <= 0) return;
+    if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
+    else neo__thread_sleep(ns);
+}
+#endif
 /* Between two looks at what another core writes. */
 NEO__INLINE void neo__cpu_pause(void) {
 #if defined(__x86_64__)
@@ -2629,6 +2732,7 @@ typedef struct neo__wire_call {
     void *out;
     int pieces;
     size_t piece_bytes;
+    void *stream; /* as of neo__combine_call */
 } neo__wire_call;
 /* Bytes of the first `cols` numbers of a coded row, or of a row of so many. */
 NEO__EVERYWHERE NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
@@ -2770,10 +2874,10 @@ extern "C" {
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
 /* By the processor or by the device, from any thread; what they read must be there
-   (neo__event_wait), and what they write is there on return. move: the device also between memory
-   of the host and of any device of the process. */
+   (neo__event_wait), and what they write is there on return; with a stream they are only put on it.
+   move: the device also between memory of the host and of any device of the process. */
 NEO_API neo_status neo__device_move(const neo_ctx *ctx, neo_place place, void *to,
-                                    const void *from, size_t bytes);
+                                    const void *from, size_t bytes, void *stream);
 NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
                                        const neo__combine_call *call);
 NEO_API neo_status neo__device_encode(const neo_ctx *ctx, neo_place place,
@@ -2833,6 +2937,21 @@ NEO_API void *neo__event_make(neo_ctx *ctx);
 NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
+#if !defined(NEO_INFERENCE)
+/* The same where the host waits for nothing: points in the work of the device and of its stream of
+   exchanges (neo_device.passes), on which neo__device_move and its like put theirs.
+   CALLS, by the caller's thread: mark as neo__event_mark, but what is recorded is only launched;
+   WAIT: calls from here on come behind the event (outside of a recorded step the host waits, too),
+   and where a rank's word says stop they have no effect. MOVES, from any thread: mark and wait of
+   the stream of exchanges, also for an event of another device. HEAR: there, event is the word of
+   another rank (neo_device.stop) whose number in the job is `rank`. */
+enum {
+    NEO__ORDER_CALLS, NEO__ORDER_WAIT, NEO__ORDER_MOVES, NEO__ORDER_MOVES_WAIT, NEO__ORDER_HEAR
+};
+NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, int rank);
+/* The stream of exchanges while calls go into a recorded step, else NULL; stop may be NULL. */
+NEO_API void *neo__device_passes(const neo_ctx *ctx, void **stop);
+#endif
 /* Calls of the device from here on run beside those before, behind the mark of an event alone; and,
    NULL, in their order again. Such calls may leave something to the others where the host has
    waited for it; nothing that they write is recorded. */
@@ -3914,7 +4033,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 13 };
+enum { NEO__DEVICE_VERSION = 14 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -4458,6 +4577,9 @@ struct neo_device {
     int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
     int32_t narrow_attention; /* what attention writes may be bf16: see neo_attention_dtype */
     const char *advice; /* a warning for its contexts, which each give it once; NULL: none */
+    /* While calls go into a recorded step: the stream of exchanges that it passes without the host,
+       and the word there that says stop, for other ranks (neo__device_order). Else NULL. */
+    void *passes, *stop;
     /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
     void (*range)(const char *name);
     void (*destroy)(neo_device *d);
@@ -4477,7 +4599,7 @@ struct neo_device {
     void (*counts)(neo_device *d, int64_t *counter);
     void (*settle)(neo_device *d);
     /* From any thread, beside all other calls: see neo__device_move. */
-    neo_status (*move)(neo_device *d, void *to, const void *from, size_t bytes);
+    neo_status (*move)(neo_device *d, void *to, const void *from, size_t bytes, void *stream);
     neo_status (*combine)(neo_device *d, const neo__combine_call *call);
     neo_status (*encode)(neo_device *d, const neo__wire_call *call);
     neo_status (*decode)(neo_device *d, const neo__wire_call *call);
@@ -4492,6 +4614,7 @@ struct neo_device {
     void (*event_free)(neo_device *d, void *event);
     neo_status (*event_mark)(neo_device *d, void *event);
     neo_status (*event_wait)(neo_device *d, void *event);
+    neo_status (*order)(neo_device *d, int what, void *event, int rank); /* not of the CPU */
     neo_status (*aside)(neo_device *d, void *event); /* see neo__device_aside; not of the CPU */
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
@@ -4987,9 +5110,9 @@ NEO__INLINE neo_device *neo__device_at(const neo_ctx *ctx, neo_place place) {
     return place == NEO_DEVICE ? ctx->on : (neo_device *)(uintptr_t)&ctx->cpu;
 }
 NEO_API neo_status neo__device_move(const neo_ctx *ctx, neo_place place, void *to,
-                                    const void *from, size_t bytes) {
+                                    const void *from, size_t bytes, void *stream) {
     neo_device *d = neo__device_at(ctx, place);
-    return d->move(d, to, from, bytes);
+    return d->move(d, to, from, bytes, stream);
 }
 NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
                                        const neo__combine_call *call) {
@@ -5026,6 +5149,13 @@ NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo__device_aside(neo_ctx *ctx, void *event) {
     return ctx->on->aside(ctx->on, event);
+}
+NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, int rank) {
+    return ctx->on->order(ctx->on, what, event, rank);
+}
+NEO_API void *neo__device_passes(const neo_ctx *ctx, void **stop) {
+    if (stop) *stop = ctx->on->stop;
+    return ctx->on->passes;
 }
 #endif
 NEO_API void neo__device_release(neo_device *device) {
@@ -18698,7 +18828,9 @@ static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, con
     if (bytes) memcpy(to, from, bytes);
     return NEO_OK;
 }
-static neo_status neo__cpu_move(neo_device *d, void *to, const void *from, size_t bytes) {
+static neo_status neo__cpu_move(neo_device *d, void *to, const void *from, size_t bytes,
+                                void *stream) {
+    (void)stream;
     return neo__cpu_copy(d, to, NEO_HOST, from, NEO_HOST, bytes);
 }
 static neo_status neo__cpu_synchronize(neo_device *d) {

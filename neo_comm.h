@@ -89,7 +89,7 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_comm.h is the map)
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
-     >>comm-rows >>comm-clock >>impl-comm-types >>impl-comm-core >>impl-comm-device
+     >>comm-rows >>impl-comm-types >>impl-comm-core >>impl-comm-device
      >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi
      >>impl-nccl
 */
@@ -254,8 +254,11 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
    each rank's context (and so those of groups split from it), but for those of neo_comm_agree and
    neo_comm_group. The calls and their bits are the same. Of a group over NCCL it is neo_comm_split.
    Order     a call begins when all that was called on the context's device before it is done; with
-             a ticket it returns before (but a step that is recorded for a graph runs first), and
-             the device goes on with what is called meanwhile.
+             a ticket it returns before (but over MPI and NCCL a step that is recorded for a graph
+             runs first), and the device goes on with what is called meanwhile. Over threads a
+             recorded step passes a call: no host waits, and its result is there for the step's
+             later calls, or for all when it is over. An error that a rank finds in its step then
+             comes as neo_cuda_graph_begin says, on the others that heard of it as NEO_ERR_PEER.
    Transfers threads: copies from device to device. MPI: a CUDA-aware one gets device memory, any
              other pinned memory, in pieces that are copied.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
@@ -651,113 +654,6 @@ enum {
 /* Another thread's number, with all that it wrote before. */
 #define NEO__SEE(atomic) __atomic_load_n(&(atomic), __ATOMIC_ACQUIRE)
 /* ---------------------------------------------------------------------------
-   >>comm-clock
-
-   The time of a group: NULL is the real clock, a neo__clock the virtual one of a job of threads.
-   Each thread of the job either runs or waits in neo__clock_wait; when none runs, time jumps to the
-   earliest moment that a thread waits for, and that thread wakes alone. A thread counts as running
-   from neo__clock_enter, which its starter calls, to neo__clock_leave. Locks are taken in the
-   order: the caller's, the clock's.
-   ------------------------------------------------------------------------ */
-enum { NEO__WAITS, NEO__WOKEN, NEO__IN_TIME };
-typedef struct neo__waiter {
-    struct neo__waiter *next;
-    const neo__cond *cond; /* NULL: nobody wakes it but time */
-    int64_t until_ns;      /* 0: for ever */
-    int order;             /* at the same moment the lowest wakes first */
-    int state;
-    neo__cond wake;
-} neo__waiter;
-typedef struct neo__clock {
-    neo__mutex lock;
-    int64_t now_ns; /* atomic; written under the lock */
-    int running;
-    neo__waiter *waiters;
-} neo__clock;
-NEO__INLINE int64_t neo__clock_now(const neo__clock *k) {
-    return k ? __atomic_load_n(&k->now_ns, __ATOMIC_RELAXED) : neo_time_ns();
-}
-/* Under the clock's lock. */
-static void neo__clock_resume(neo__clock *k, neo__waiter **at, int state) {
-    neo__waiter *w = *at;
-    *at = w->next;
-    w->state = state;
-    k->running++;
-    neo__cond_signal(&w->wake);
-}
-/* One thread less runs. Under the clock's lock. */
-static void neo__clock_pause(neo__clock *clock) {
-    neo__waiter **first = NULL;
-    if (--clock->running > 0) return;
-    for (neo__waiter **at = &clock->waiters; *at; at = &(*at)->next) {
-        const neo__waiter *w = *at;
-        if (!w->until_ns) continue;
-        if (!first || w->until_ns < (*first)->until_ns ||
-            (w->until_ns == (*first)->until_ns && w->order < (*first)->order))
-            first = at;
-    }
-    if (!first) return;
-    __atomic_store_n(&clock->now_ns, NEO__MAX(clock->now_ns, (*first)->until_ns), __ATOMIC_RELAXED);
-    neo__clock_resume(clock, first, NEO__IN_TIME);
-}
-static void neo__clock_enter(neo__clock *k) {
-    if (!k) return;
-    neo__mutex_lock(&k->lock);
-    k->running++;
-    neo__mutex_unlock(&k->lock);
-}
-static void neo__clock_leave(neo__clock *k) {
-    if (!k) return;
-    neo__mutex_lock(&k->lock);
-    neo__clock_pause(k);
-    neo__mutex_unlock(&k->lock);
-}
-NEO__HOT_BEGIN
-/* Wait on cond, under lock, until neo__clock_wake (1) or until_ns (0; if that is 0: for ever). */
-static int neo__clock_wait(neo__clock *clock, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
-                           int order) {
-    if (!clock) {
-        if (until_ns) return neo__cond_wait_until(cond, lock, until_ns);
-        neo__cond_wait(cond, lock);
-        return 1;
-    }
-    neo__waiter waiter;
-    waiter.cond = cond;
-    waiter.until_ns = until_ns;
-    waiter.order = order;
-    waiter.state = NEO__WAITS;
-    neo__cond_init(&waiter.wake);
-    neo__mutex_lock(&clock->lock);
-    waiter.next = clock->waiters;
-    clock->waiters = &waiter;
-    neo__clock_pause(clock);
-    if (lock) neo__mutex_unlock(lock);
-    while (waiter.state == NEO__WAITS) neo__cond_wait(&waiter.wake, &clock->lock);
-    neo__mutex_unlock(&clock->lock);
-    neo__cond_destroy(&waiter.wake);
-    if (lock) neo__mutex_lock(lock);
-    return waiter.state == NEO__WOKEN;
-}
-/* All that wait on cond. The caller holds the lock under which they wait. */
-static void neo__clock_wake(neo__clock *clock, neo__cond *cond) {
-    if (!clock) {
-        neo__cond_broadcast(cond);
-        return;
-    }
-    neo__mutex_lock(&clock->lock);
-    for (neo__waiter **at = &clock->waiters; *at;) {
-        if ((*at)->cond == cond) neo__clock_resume(clock, at, NEO__WOKEN);
-        else at = &(*at)->next;
-    }
-    neo__mutex_unlock(&clock->lock);
-}
-NEO__HOT_END
-static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
-    if (ns <= 0) return;
-    if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
-    else neo__thread_sleep(ns);
-}
-/* ---------------------------------------------------------------------------
    >>impl-comm-types
 
    An operation (neo__work) is a few rounds of transfers with peers (neo__xfer) and arithmetic
@@ -822,6 +718,7 @@ typedef struct neo__work {
     neo_place place; /* of the buffers */
     int64_t *slot_counts; /* [2 W]: the slot's room for counts */
     void *ready; /* the slot's mark in what the device was called to do before; NULL: no device */
+    void *stream; /* of exchanges that a recorded step passes, see >>impl-comm-device; or NULL */
     int64_t turn; /* NCCL: its place in the device's launches */
 } neo__work;
 typedef struct neo__ballot neo__ballot; /* a rank's word about itself when a group is split */
@@ -865,6 +762,7 @@ typedef struct neo__comm_queue {
     int runs, quit, ended, serves; /* the thread; serves: it makes a call, and nobody else does */
     int inline_only; /* MPI serves the user's thread alone: asynchronous calls block */
     int64_t issued, finished, succeeded;
+    int64_t passed; /* 1 + the first call that passed, for which no later call waits yet; or 0 */
     neo__work *slot; /* [desc.queue_length], and one for calls that block */
 } neo__comm_queue;
 /* The first reason why the group does not work. */
@@ -902,6 +800,7 @@ typedef struct neo__comm_scratch {
     size_t stage_bytes;     /* 0: nothing is staged */
     int stage_slots;
     int direct; /* MPI takes device memory */
+    void *stream, *mark[3]; /* the call's; marks on it: of each half of xfer; of calls' ends */
 } neo__comm_scratch;
 /* Numbers and label of the next call. */
 typedef struct neo__comm_next {
@@ -1039,6 +938,7 @@ NEO__UNUSED static void neo__comm_nap(int turns, int looks) {
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
 /* >>impl-comm-device */
 static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status);
+static neo_status neo__comm_behind(neo_comm *c, const neo__call *call, int what, void *event);
 static neo_status neo__comm_device_make(neo_comm *comm);
 static void neo__comm_device_free(neo_comm *comm);
 
@@ -1121,9 +1021,12 @@ static neo_status neo__comm_begin(neo_comm *comm, neo__work *work) {
         return neo__comm_failed(comm);
     }
     comm->scratch.place = work->place;
+    comm->scratch.stream = work->stream;
     if (comm->transport->agree) return comm->transport->agree(comm, work);
-    if (!work->ready) return NEO_OK;
+    if (!work->ready || work->place == NEO_HOST) return NEO_OK;
     /* its device becomes the thread's current one, as MPI may want it */
+    if (work->stream)
+        return neo__comm_behind(comm, &work->call, NEO__ORDER_MOVES_WAIT, work->ready);
     return neo__comm_device_did(comm, &work->call, neo__event_wait(comm->ctx, work->ready));
 }
 /* Over NCCL a call launches when its turn on the device has come, and the next one then does while
@@ -1141,6 +1044,8 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
     if (status == NEO_OK) status = neo__work_run(comm, work);
     if (done) __atomic_store_n(done, work->turn + 1, __ATOMIC_RELEASE);
     if (status == NEO_OK && comm->transport->settle) status = comm->transport->settle(comm);
+    if (status == NEO_OK && work->stream)
+        status = neo__comm_behind(comm, &work->call, NEO__ORDER_MOVES, comm->scratch.mark[2]);
     neo_comm_counter *counter = &comm->stats.op[work->call.op];
     counter->calls++;
     counter->time_ns += neo__clock_now(comm->clock) - began;
@@ -1162,6 +1067,7 @@ static void neo__comm_main(void *arg) {
         neo__mutex_lock(&comm->lock);
         comm->queue.serves = 0;
         comm->queue.finished++;
+        if (w->stream && !comm->queue.passed) comm->queue.passed = comm->queue.finished;
         comm->queue.succeeded += status == NEO_OK;
         neo__clock_wake(comm->clock, &comm->queue.changed);
     }
@@ -1177,6 +1083,10 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
     neo__clock_leave(comm->clock);
     return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
 }
+/* The device's next calls come behind what passed. */
+static neo_status neo__comm_passed(const neo_comm *c) {
+    return neo__device_order(c->ctx, NEO__ORDER_WAIT, c->scratch.mark[2], 0);
+}
 /* Operations before `end` are done; NEO_OK: well, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
     const int64_t began_real = neo__ctx_traced(comm->ctx) ? neo_time_ns() : 0;
@@ -1186,11 +1096,14 @@ static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
     while (comm->queue.finished < end)
         (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
     const int64_t succeeded = comm->queue.succeeded;
+    const int passed = comm->queue.passed && comm->queue.passed <= end;
+    if (passed) comm->queue.passed = 0;
     neo__mutex_unlock(&comm->lock);
     if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
     if (began_real && (waits || end > comm->trace_waited))
         neo__comm_trace_wait(comm, began_real, end - 1);
-    return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
+    if (succeeded < end) return neo__comm_check(comm, "neo_comm");
+    return passed ? neo__comm_passed(comm) : NEO_OK;
 }
 /* Room for the counts of a call made inside neo: [size], free between calls. */
 static int64_t *neo__comm_counts(const neo_comm *c) {
@@ -1232,7 +1145,11 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     neo__work_place(comm, work, given);
     if (neo__comm_traced(comm)) work->issued_ns = neo_time_ns();
     work->ticket = ticket ? comm->queue.issued : -1;
-    if (work->ready)
+    const int there = work->ready && work->place == NEO_DEVICE;
+    if (there && comm->transport->release) work->stream = neo__device_passes(comm->ctx, NULL);
+    if (work->stream)
+        NEO__TRY(neo__comm_behind(comm, &work->call, NEO__ORDER_CALLS, work->ready));
+    else if (there)
         NEO__TRY(neo__comm_device_did(comm, &work->call, neo__event_mark(comm->ctx, work->ready)));
     if (comm->nccl) /* from here on it runs, and so its turn comes to pass */
         work->turn = __atomic_fetch_add(&neo__ctx_launches(comm->ctx)->taken, 1, __ATOMIC_RELAXED);
@@ -1240,7 +1157,7 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
         const int64_t *time = &comm->stats.op[work->call.op].time_ns, before = *time;
         neo_status status = neo__comm_execute(comm, work);
         comm->stats.wait_ns += *time - before;
-        return status;
+        return status == NEO_OK && work->stream ? neo__comm_passed(comm) : status;
     }
     neo__mutex_lock(&comm->lock);
     *ticket = comm->queue.issued++;
@@ -1720,6 +1637,13 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    `staging` for each transfer under way), a receive from there, a slot at a time. The pieces of a
    segment of a sum come to `scratch`, on the device, where a kernel adds them. Copies and sums run
    on a stream of the exchanges' own, and are done when they return.
+
+   A recorded step passes exchanges between threads: the same messages, but the host waits for no
+   device. What was recorded is launched up to a mark, behind which the stream of exchanges comes.
+   A message has a mark of the sender's stream and the word that says that its step stops; the
+   receiver's stream waits for the mark, and copies; its own mark goes back with the message, and
+   the sender's stream waits for that. A last mark is what later calls of the step wait for. So
+   nothing waits on a device for what is not launched yet. Ranks that record and others mix.
    ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
     return c->transport->release && c->scratch.place == NEO_HOST;
@@ -1737,14 +1661,23 @@ static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_s
 /* In host memory, inside a device, or from one to another. */
 static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  size_t bytes) {
-    const neo_status status = neo__device_move(c->ctx, c->scratch.place, to, from, bytes);
+    const neo_status status =
+        neo__device_move(c->ctx, c->scratch.place, to, from, bytes, c->scratch.stream);
     return neo__comm_device_did(c, call, status);
 }
+static neo_status neo__comm_behind(neo_comm *c, const neo__call *call, int what, void *event) {
+    return neo__comm_device_did(c, call, neo__device_order(c->ctx, what, event, 0));
+}
+/* The mark behind which the sends of a round are, in the half of xfer where this one is. */
+static void *neo__comm_sent(const neo_comm *c, const neo__xfer *x) {
+    return c->scratch.mark[x >= c->scratch.xfer + c->scratch.xfer_count / 2];
+}
 static neo_status neo__comm_events_make(neo_comm *c) {
-    for (int i = 0; i <= c->desc.queue_length && neo_ctx_device(c->ctx); i++) {
-        c->queue.slot[i].ready = neo__event_make(c->ctx);
-        if (!c->queue.slot[i].ready)
-            return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
+    const int slots = c->desc.queue_length + 1;
+    for (int i = 0; i < slots + 3 && neo_ctx_device(c->ctx); i++) {
+        void **at = i < slots ? &c->queue.slot[i].ready : &c->scratch.mark[i - slots];
+        *at = neo__event_make(c->ctx);
+        if (!*at) return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
     }
     return NEO_OK;
 }
@@ -1785,7 +1718,9 @@ static void neo__comm_device_free(neo_comm *c) {
     neo_tensor scratch =
         neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes[1]);
     scratch.place = NEO_DEVICE;
+    if (c->scratch.stream) (void)neo__event_wait(c->ctx, c->scratch.mark[2]);
     for (int i = 0; i <= c->desc.queue_length; i++) neo__event_free(c->ctx, c->queue.slot[i].ready);
+    for (int i = 0; i < 3; i++) neo__event_free(c->ctx, c->scratch.mark[i]);
     neo__live_inside(c->ctx, 1);
     if (c->scratch.device && !(c->failure.unfinished && c->scratch.direct))
         neo_tensor_free(c->ctx, &scratch);
@@ -1840,11 +1775,13 @@ static neo__xfer *neo__round_add(neo__round *r, int peer, int send, const void *
     x->view = view;
     return x;
 }
-static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__round *r) {
-    NEO_ASSERT(r->xfer + r->count <= c->scratch.xfer + c->scratch.xfer_count);
+static neo_status neo__round_start(neo_comm *comm, const neo__call *call, neo__round *r) {
+    NEO_ASSERT(r->xfer + r->count <= comm->scratch.xfer + comm->scratch.xfer_count);
+    if (comm->scratch.stream)
+        NEO__TRY(neo__comm_behind(comm, call, NEO__ORDER_MOVES, neo__comm_sent(comm, r->xfer)));
     for (int send = 0; send < 2; send++)
         for (int i = 0; i < r->count; i++)
-            if (r->xfer[i].send == send) NEO__TRY(c->transport->start(c, call, &r->xfer[i]));
+            if (r->xfer[i].send == send) NEO__TRY(comm->transport->start(comm, call, &r->xfer[i]));
     return NEO_OK;
 }
 /* status: of the work done meanwhile; after an error finish takes back what others might read. */
@@ -1948,8 +1885,9 @@ static neo_status neo__reduce_finish(neo_comm *comm, const neo__call *call, cons
             comm->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    const neo__combine_call sum = neo__sum_of(call, comm->scratch.piece, j->leaves,
-                                              j->pieces_of[comm->size], to, count);
+    neo__combine_call sum = neo__sum_of(call, comm->scratch.piece, j->leaves,
+                                        j->pieces_of[comm->size], to, count);
+    sum.stream = comm->scratch.stream;
     if (count > 0 && comm->transport->combine) {
         NEO__TRY(comm->transport->combine(comm, &sum));
     } else if (count > 0) {
@@ -2166,9 +2104,10 @@ static neo_status neo__rows_run(neo_comm *comm, const neo__work *w) {
     if (sums) coded.out_counts = w->slot_counts + comm->size;
     neo__wire_call encode =
         neo__wire_call_of(w->rows.wire, w->rows.exponent, w->in_count, w->rows.cols, w->in, from);
+    encode.stream = comm->scratch.stream;
     neo__wire_call decode =
         neo__wire_call_of(w->rows.wire, w->rows.exponent, w->out_count, w->rows.cols, to, w->out);
-    decode.pieces = sums ? comm->size : 1;
+    decode.pieces = sums ? comm->size : 1, decode.stream = encode.stream;
     decode.piece_bytes = (size_t)decode.rows * w->each;
     NEO__TRY(neo__comm_device_did(comm, &w->call, neo__device_encode(ctx, place, &encode)));
     if (w->rows.stats && place == NEO_HOST) neo__wire_add_stats(ctx, &encode, w->rows.stats);
@@ -2948,6 +2887,8 @@ typedef struct neo__message {
     const void *data;
     size_t bytes, whole; /* as of neo__xfer */
     int64_t arrives_ns;  /* atomic; by the link model; 0: at once */
+    void *event, *stop;  /* of a recorded step: the sender's mark, its word; else NULL */
+    void *copied, *took; /* the receiver's event; NULL, or it: behind its copy */
 } neo__message;
 typedef struct neo__ring { /* what one rank writes and another reads has a cache line of its own */
     neo__message *message;
@@ -3031,6 +2972,8 @@ typedef struct neo__rank_thread {
     char message[NEO__COMM_MESSAGE];
 } neo__rank_thread;
 static void neo__seat_free(neo__seat *p) {
+    for (int i = 0; i < p->size * p->ring_length; i++)
+        neo__event_free(p->ctx, p->ring[0].message[i].copied);
     neo__mutex_destroy(&p->lock);
     neo__cond_destroy(&p->wake);
     neo_free(p->ctx, p->heirloom, p->heirloom_bytes);
@@ -3228,6 +3171,9 @@ static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__
     m->bytes = x->bytes;
     m->whole = x->whole;
     m->arrives_ns = 0;
+    m->event = m->took = m->stop = NULL;
+    if (comm->scratch.stream) m->event = neo__comm_sent(comm, x);
+    if (comm->scratch.stream) (void)neo__device_passes(comm->ctx, &m->stop);
     if (link->latency_us > 0 || link->bandwidth > 0) {
         int64_t now = neo__clock_now(comm->clock), *leaves_at = &mine->leaves_at[level];
         *leaves_at = NEO__MAX(*leaves_at, now) + neo__link_ns(link, x->bytes);
@@ -3296,6 +3242,39 @@ static int64_t neo__seat_arrives(neo__seat *seat, neo_level level, int64_t at, i
     seat->busy_until[level] = NEO__MAX(seat->busy_until[level], at);
     return at;
 }
+static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__xfer *x) {
+    neo_comm_counter *counter = &c->stats.op[call->op];
+    neo_level level = neo__comm_level(c, x->peer);
+    if (x->first) counter->control_bytes += (int64_t)sizeof(neo__header);
+    counter->bytes[level] += (int64_t)x->bytes;
+    counter->messages[level] += x->bytes > 0;
+}
+/* A copy of what has come, behind the sender's mark where that has a recorded step, and a mark
+   behind it where this rank has one. */
+static neo_status neo__threads_copy(neo_comm *comm, const neo__call *call, neo__xfer *it) {
+    neo__message *m = it->message;
+    void *stream = comm->scratch.stream;
+    if (stream && !m->copied && !(m->copied = neo__event_make(comm->ctx)))
+        return neo__comm_device_did(comm, call, NEO_ERR_DEVICE);
+    if (m->event) NEO__TRY(neo__comm_behind(comm, call, NEO__ORDER_MOVES_WAIT, m->event));
+    if (m->stop && stream)
+        NEO__TRY(neo__comm_device_did(
+            comm, call,
+            neo__device_order(comm->ctx, NEO__ORDER_HEAR, m->stop, comm->world[it->peer])));
+    NEO__TRY(neo__comm_move(comm, call, it->data, m->data, it->bytes));
+    if (!stream) return NEO_OK;
+    m->took = m->copied;
+    return neo__comm_behind(comm, call, NEO__ORDER_MOVES, m->took);
+}
+/* The other has copied it, or will: its mark says when. */
+static neo_status neo__threads_taken(neo_comm *comm, const neo__call *call, neo__xfer *x) {
+    void *took = x->message->took;
+    x->done = 1;
+    neo__comm_count_sent(comm, call, x);
+    if (took && comm->scratch.stream)
+        return neo__comm_behind(comm, call, NEO__ORDER_MOVES_WAIT, took);
+    return took ? neo__comm_device_did(comm, call, neo__event_wait(comm->ctx, took)) : NEO_OK;
+}
 /* A receive whose message may be there. *due: when the link model lets it be done. */
 static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__xfer *x,
                                        int64_t *due) {
@@ -3312,8 +3291,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
             return status;
         }
         x->from = x->view ? m->data : x->data;
-        if (!x->view && x->bytes)
-            status = neo__comm_move(c, call, x->data, m->data, x->bytes);
+        if (!x->view && (x->bytes || m->stop)) status = neo__threads_copy(c, call, x);
         if (x->view != 1) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
         if (status != NEO_OK) return status;
         x->copied = 1;
@@ -3334,13 +3312,6 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
     x->done = 1;
     return NEO_OK;
 }
-static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__xfer *x) {
-    neo_comm_counter *counter = &c->stats.op[call->op];
-    neo_level level = neo__comm_level(c, x->peer);
-    if (x->first) counter->control_bytes += (int64_t)sizeof(neo__header);
-    counter->bytes[level] += (int64_t)x->bytes;
-    counter->messages[level] += x->bytes > 0;
-}
 static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo__seat *mine = c->threads.seat[c->rank];
     neo__limit limit = {0, 0}; /* begins where the rank sleeps */
@@ -3353,8 +3324,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             if (!x[i].send) {
                 NEO__TRY(neo__threads_receive(c, call, &x[i], &due));
             } else if (NEO__POSTED(x[i].ring->taken) > x[i].index) {
-                x[i].done = 1;
-                neo__comm_count_sent(c, call, &x[i]);
+                NEO__TRY(neo__threads_taken(c, call, &x[i]));
             }
             if (x[i].done) limit.seen_ns = 0, in_time = 1; /* a step forward */
             else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left)) waits = i;
@@ -3823,7 +3793,7 @@ static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     char *at = staged ? neo__mpi_slot(c, x) : (char *)x->data + x->posted;
     int error = MPI_SUCCESS;
     if (staged && x->send &&
-        neo__device_move(c->ctx, NEO_DEVICE, at, (char *)x->data + x->posted, now) != NEO_OK)
+        neo__device_move(c->ctx, NEO_DEVICE, at, (char *)x->data + x->posted, now, NULL) != NEO_OK)
         return NEO__MPI_DEVICE;
     x->staged = staged && !x->send ? now : 0;
     if (blocks > 0) error = neo__mpi_post(c, x, 1, at, blocks, c->mpi->shared->block, 1);
@@ -3951,7 +3921,8 @@ static int neo__mpi_look(neo_comm *c, const neo__call *call, neo__xfer *x, int *
     if (left > 0 || x->held) return MPI_SUCCESS;
     if (x->staged > 0) { /* it has come: to the device */
         char *to = (char *)x->data + (x->posted - x->staged);
-        if (neo__device_move(c->ctx, NEO_DEVICE, to, neo__mpi_slot(c, x), x->staged) != NEO_OK)
+        const char *from = neo__mpi_slot(c, x);
+        if (neo__device_move(c->ctx, NEO_DEVICE, to, from, x->staged, NULL) != NEO_OK)
             return NEO__MPI_DEVICE;
         x->staged = 0;
     }

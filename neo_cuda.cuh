@@ -130,7 +130,8 @@ typedef struct neo_cuda_graph_desc {
 enum { NEO_CUDA_LANES = 3 };
 typedef struct neo_cuda_graph_stats {
     uint64_t steps, launches; /* launches of graphs: one a step, one more for each wait inside it */
-    uint64_t split;           /* steps of more than one launch */
+    uint64_t passed;          /* and one at an exchange of ranks, for which no host waits */
+    uint64_t split;           /* steps in which the host waits: of more launches than those */
     uint64_t nodes;           /* of all launches: kernels, and calls of libraries */
     uint64_t plain;           /* launches without room for a graph: kernel by kernel */
     uint64_t graphs;          /* graphs made */
@@ -153,7 +154,10 @@ typedef struct neo_cuda_graph_stats {
    that memory and the objects until then. A call that needs a number of the device at once waits,
    and its step is several graphs: a norm over ranks, or over gradients of tables too
    (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding rows that
-   are kept; a copy to the host.
+   are kept; a copy to the host. At an exchange of ranks that are threads of a process its calls so
+   far are launched, and at the wait for it those in between: the devices wait for each other, no
+   host does. Where a rank finds an error, those that it exchanged rows or sums with since leave
+   out the rest of their step, too: NEO_ERR_PEER. Over MPI and NCCL an exchange is a wait.
    A batch that does not fit into copy_bytes is right, but not overlapped; the next begin makes room
    for as much (neo_cuda_graph_stats.copy_bytes: give it, and no step is split or waits for that),
    and every context of the device warns of it once, by its logger.
@@ -268,6 +272,7 @@ enum {
     NEO__CUDA_RESULT_BYTES = 8192, /* counters and sums of one call, in device memory; and from */
     NEO__CUDA_ZEROS_AT = 2048,     /* here on zeros between calls: those of recorded ones, see */
     NEO__CUDA_ARRIVED_AT = 4096,   /* neo__graph_finish, and here of columns, >>cuda-columns */
+    NEO__CUDA_HEARD_AT = 7936,     /* here what other ranks say, see neo__heard_stop */
     NEO__CUDA_ANSWER_BYTES = 65536,
     NEO__CUDA_THREADS = 256, /* of a block, where nothing asks for another number */
     NEO__CUDA_PRODUCTS = 512, /* shapes of products whose algorithm is remembered */
@@ -276,7 +281,8 @@ enum {
     NEO__CUDA_ROWS = 4096,    /* for which the algorithm of a product of any rows is chosen */
     NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
     NEO__CUDA_SEND_BYTES = 262144, /* and of each part */
-    NEO__CUDA_LARGE = 8       /* places to which larger copies went last */
+    NEO__CUDA_LARGE = 8,      /* places to which larger copies went last */
+    NEO__CUDA_HEARD = 16      /* words of other ranks; of more they share them */
 };
 struct neo__cuda_product; /* see >>cuda-blas */
 typedef struct neo__cuda {
@@ -288,6 +294,7 @@ typedef struct neo__cuda {
     unsigned long long reached; /* atomic; a bit of each that was asked for: see neo__cuda_reach */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
+    char *heard;           /* [NEO__CUDA_HEARD] words: see neo__heard_stop */
     struct {               /* of calls beside the others, see neo__cuda_aside: then the others' */
         cudaStream_t stream;
         char *work;
@@ -386,6 +393,9 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
 /* Run all that was recorded, and wait for it. neo__graph_run keeps a failure for the next call. */
 static neo_status neo__graph_flush(neo__cuda *d);
 static void neo__graph_run(neo__cuda *d);
+/* Launch what was recorded so far, as a part of the step for which nobody waits. */
+static neo_status neo__graph_pass(neo__cuda *d);
+static void neo__graph_let_pass(neo__cuda *d);
 /* Memory as the calls before have left it, while recording; to, from: on the device; from NULL: it
    is filled with the byte. */
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int byte,
@@ -657,6 +667,11 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    launched and waited for, and the rest of the step is one more graph. After an error counters on
    the host (steps of an optimizer) go back to their values before the calls that had no effect.
 
+   Ranks. A step that exchanges something is launched in parts (neo__graph_pass), whose answers
+   come back behind the last one, and whose copies lie one behind the other. After each exchange a
+   kernel looks at the words of the other ranks, as they were when their data came, and stops this
+   rank's step where one of them says so: as an answer of its own that is an error.
+
    A graph is launched behind the last one, and then the host waits for that last one's answers: the
    GPU has no pause between them. The word that says stop is cleared by the host alone, when it has
    read an error, so that a graph behind one with an error writes no weights either; it is left out
@@ -728,6 +743,8 @@ struct neo_cuda_graph {
     char *arguments;
     int op_count;
     size_t argument_bytes, copied_bytes, answer_bytes;
+    int passed;          /* parts of this step that were launched already; of its copies: */
+    size_t passed_bytes;
     neo_status status;
     int lanes, lane; /* lane: the current one */
     neo__graph_scratch scratch[NEO_CUDA_LANES]; /* of the others */
@@ -737,7 +754,7 @@ struct neo_cuda_graph {
         int32_t reads[NEO_CUDA_LANES], stops[NEO_CUDA_LANES];
         int32_t begins[NEO_CUDA_LANES]; /* the lane has nothing since that join */
     } order;
-    uint64_t launches_before; /* when the step began */
+    uint64_t launches_before; /* but those passed, when the step began */
     neo__graph_side sides[2], *side, *other;
     neo__graph_tape tape[NEO__GRAPH_TAPES]; /* as their pieces lie in the pool */
     int tape_count;
@@ -1030,10 +1047,11 @@ static void neo__graph_uncount(neo__graph_side *side, int dues) {
 }
 /* No notes. Calls of which there are some have no effect. */
 static void neo__graph_forget(neo_cuda_graph *g) {
-    if (g->op_count) g->d->device.forgotten++, neo__graph_zero(g);
+    if (g->op_count || g->passed) g->d->device.forgotten++, neo__graph_zero(g);
+    if (g->passed) (void)cudaStreamSynchronize(g->d->stream); /* they read what comes next */
     neo__graph_uncount(g->side, 0);
-    g->op_count = 0;
-    g->argument_bytes = g->copied_bytes = 0;
+    g->op_count = g->passed = 0;
+    g->argument_bytes = g->copied_bytes = g->passed_bytes = 0;
     g->answer_bytes = NEO__GRAPH_FIRST_ANSWER;
     memset(&g->order, 0, sizeof g->order);
     g->side->due_count = g->side->count_count = 0, g->side->job_bytes = 0;
@@ -1060,6 +1078,11 @@ static void neo__graph_stop_recording(neo_cuda_graph *g) {
     neo__graph_forget(g);
     if (g->d->recording != g) return;
     g->d->recording = NULL, g->d->device.recording = 0;
+    neo__graph_let_pass(g->d);
+}
+static void neo__graph_let_pass(neo__cuda *d) {
+    d->device.passes = d->recording ? (void *)d->exchange : NULL;
+    d->device.stop = d->recording ? (void *)d->recording->answers : NULL;
 }
 
 /* ---- tapes ---- */
@@ -1217,6 +1240,7 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 /* ---- launches, answers ---- */
 /* The word that says stop is 0. */
 static neo_status neo__graph_clear(neo_cuda_graph *g) {
+    (void)neo__cuda_fill_now(g->d, g->d->heard, 0, NEO__CUDA_HEARD * sizeof(int64_t));
     return neo__cuda_fill_now(g->d, g->answers, 0, NEO__GRAPH_FIRST_ANSWER);
 }
 /* After an error in the graph of the other side. What was launched behind it had no effect, by the
@@ -1256,40 +1280,58 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
         if (neo__graph_fits(g, &g->tape[i])) tape = &g->tape[i];
     if (tape) NEO__TRY(neo__graph_update(g, tape));
     else NEO__TRY(neo__graph_record(g, &tape));
-    if (g->copied_bytes) {
-        NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->side->room, g->side->pinned, g->copied_bytes,
+    const size_t at = g->passed_bytes, bytes = g->copied_bytes - at;
+    if (bytes) {
+        NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->side->room + at, g->side->pinned + at, bytes,
                                          cudaMemcpyHostToDevice, g->copies));
         NEO__CUDA_TRY(gpu, cudaEventRecord(g->arrived, g->copies));
         NEO__CUDA_TRY(gpu, cudaStreamWaitEvent(gpu->stream, g->arrived, 0));
-        NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->block, g->side->room, g->copied_bytes,
+        NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->block + at, g->side->room + at, bytes,
                                          cudaMemcpyDeviceToDevice, gpu->stream));
     }
+    g->passed_bytes = g->copied_bytes;
     if (tape) NEO__CUDA_TRY(gpu, cudaGraphLaunch(tape->exec, gpu->stream));
     else NEO__TRY(neo__graph_play(g));
-    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->side->answered, g->answers, g->answer_bytes,
-                                     cudaMemcpyDeviceToHost, gpu->stream));
-    NEO__CUDA_TRY(gpu, cudaEventRecord(g->side->done, gpu->stream));
     g->stats.launches++;
     g->stats.nodes += (uint64_t)g->op_count;
     if (tape) tape->used = g->stats.launches;
-    g->side->flying = 1;
     g->d->launched = g;
+    return NEO_OK;
+}
+/* Behind all parts of a step: its answers. */
+static neo_status neo__graph_close(neo_cuda_graph *g) {
+    neo__cuda *gpu = g->d;
+    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->side->answered, g->answers, g->answer_bytes,
+                                     cudaMemcpyDeviceToHost, gpu->stream));
+    NEO__CUDA_TRY(gpu, cudaEventRecord(g->side->done, gpu->stream));
+    g->side->flying = 1;
     return NEO_OK;
 }
 /* Launch the notes, and wait for the graph before them. A failure is kept: neo__graph_status
    returns it. */
 static neo_status neo__graph_launch(neo_cuda_graph *graph) {
     if (graph->status != NEO_OK) return graph->status;
-    const int nothing = graph->op_count == 0;
-    if (!nothing) graph->status = neo__graph_go(graph);
+    const int nothing = graph->op_count == 0 && !graph->passed;
+    if (graph->op_count) graph->status = neo__graph_go(graph);
+    if (graph->status == NEO_OK && !nothing) graph->status = neo__graph_close(graph);
     if (graph->status == NEO_OK) graph->status = neo__graph_collect(graph);
     if (graph->status != NEO_OK) neo__graph_forget(graph);
     if (graph->status != NEO_OK || nothing) return graph->status;
     neo__graph_side *now = graph->side;
     graph->side = graph->other, graph->other = now;
-    graph->op_count = 0;
+    graph->op_count = graph->passed = 0;
     neo__graph_forget(graph);
     return NEO_OK;
+}
+static neo_status neo__graph_pass(neo__cuda *d) {
+    neo_cuda_graph *g = d->recording;
+    if (g->status == NEO_OK && g->op_count) {
+        g->status = neo__graph_go(g);
+        g->passed++, g->stats.passed++;
+        g->op_count = 0, g->argument_bytes = 0;
+        memset(&g->order, 0, sizeof g->order);
+    }
+    return neo__graph_status(d);
 }
 /* As neo__graph_flush; a failure is kept for the next call. */
 static void neo__graph_run(neo__cuda *d) {
@@ -1511,7 +1553,8 @@ static neo_status neo__cuda_tree_sum(neo__cuda *d, const neo__tree_sum_call *cal
 
 /* ---- >>cuda-exchange ----
    Copies and sums between ranks. They run on a stream of their own, beside the operations of the
-   step, and are done when the call returns. */
+   step, and are done when the call returns; or a recorded step passes them, see neo__cuda_order:
+   events of both streams, and of other ranks' streams, are all that waits then. */
 /* Memory of another GPU of the process is reached directly where the two can: each is asked once.
    Where they cannot, CUDA copies by way of the host. */
 static void neo__cuda_reach(neo__cuda *d, const void *p) {
@@ -1524,10 +1567,12 @@ static void neo__cuda_reach(neo__cuda *d, const void *p) {
         (void)cudaDeviceEnablePeerAccess(at.device, 0);
     (void)cudaGetLastError(); /* it may be so already */
 }
-static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_t bytes) {
+static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                 void *stream) {
     if (bytes == 0) return NEO_OK;
     if (d->others) neo__cuda_reach(d, to), neo__cuda_reach(d, from);
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
+    if (stream) return NEO_OK; /* the same one */
     return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), "a copy between ranks");
 }
 
@@ -1552,6 +1597,40 @@ static neo_status neo__cuda_event_mark(neo__cuda *d, void *event) {
 static neo_status neo__cuda_event_wait(neo__cuda *d, void *event) {
     return neo__cuda_result(d, cudaEventSynchronize((cudaEvent_t)event), "work on the device");
 }
+/* Words of other ranks, as they were when data of theirs came: one that says stop does so here. */
+NEO__GPU void neo__heard_stop(const int64_t *heard, int *stop) {
+    for (int i = 0; i < NEO__CUDA_HEARD; i++)
+        if (heard[i] && stop) *stop = 1;
+}
+static neo_status neo__heard_later(void *job, const void *answer) {
+    const int64_t *heard = (const int64_t *)answer;
+    (void)job;
+    for (int i = 0; i < NEO__CUDA_HEARD; i++)
+        NEO__CHECK(!heard[i], NEO_ERR_PEER,
+                   "a recorded step: another rank (%d, or as many more as a multiple of %d) found "
+                   "an error in its own, and says which: here, too, weights and states are as "
+                   "before",
+                   i, (int)NEO__CUDA_HEARD);
+    return NEO_OK;
+}
+/* See neo__device_order. The order of a rank's calls is that of its marks and waits on the host, so
+   that nothing on a device waits for what has not been launched. */
+static neo_status neo__cuda_order(neo__cuda *d, int what, void *event, int rank) {
+    const cudaEvent_t at = (cudaEvent_t)event;
+    int64_t *heard = (int64_t *)(void *)d->heard;
+    if (what == NEO__ORDER_MOVES) return NEO__CUDA_DO(d, cudaEventRecord(at, d->exchange));
+    if (what == NEO__ORDER_MOVES_WAIT)
+        return NEO__CUDA_DO(d, cudaStreamWaitEvent(d->exchange, at, 0));
+    if (what == NEO__ORDER_HEAR)
+        return neo__cuda_move(d, heard + rank % NEO__CUDA_HEARD, event, sizeof *heard, d->exchange);
+    if (d->recording) NEO__TRY(neo__graph_pass(d));
+    if (what == NEO__ORDER_CALLS) return NEO__CUDA_DO(d, cudaEventRecord(at, d->stream));
+    NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, at, 0));
+    if (!d->recording) return neo__cuda_event_wait(d, event);
+    const neo__later later = {neo__heard_later, d, 0};
+    return neo__graph_later<neo__heard_stop>(d, heard, NEO__CUDA_HEARD * sizeof *heard, &later,
+                                             "exchange: look", heard);
+}
 
 template <class T> static void neo__cuda_swap(T &x, T &y) {
     const T was = x;
@@ -1565,6 +1644,7 @@ static neo_status neo__cuda_aside(neo_device *device, void *event) {
     neo__cuda_swap(d->stream, d->aside.stream);
     neo__cuda_swap(d->work, d->aside.work), neo__cuda_swap(d->work_bytes, d->aside.work_bytes);
     neo__cuda_swap(d->recording, d->aside.recording);
+    neo__graph_let_pass(d);
     d->aside.on = event != NULL;
     return NEO_OK;
 }
@@ -1737,12 +1817,13 @@ struct neo__cuda_decode_job {
 static neo_status neo__cuda_encode(neo__cuda *d, const neo__wire_call *call) {
     const int64_t each = (call->cols + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
     const int64_t blocks = call->rows * each;
-    return neo__cuda_exchange(d, NULL, "coding of rows", neo__cuda_encode_blocks, blocks, 16, *call,
-                              blocks, each);
+    return neo__cuda_exchange(d, call->stream, "coding of rows", neo__cuda_encode_blocks, blocks,
+                              16, *call, blocks, each);
 }
 static neo_status neo__cuda_decode(neo__cuda *d, const neo__wire_call *call) {
     const neo__cuda_decode_job job = {*call};
-    return neo__cuda_exchange_each(d, NULL, job, call->rows * call->cols, "decoding of rows");
+    return neo__cuda_exchange_each(d, call->stream, job, call->rows * call->cols,
+                                   "decoding of rows");
 }
 
 /* ---- >>cuda-rows ----
@@ -2766,7 +2847,7 @@ static size_t neo__cuda_columns_bytes(const neo__cuda_columns *c) {
     return c->down > 1 ? neo__cuda_up((size_t)c->down * 2 * (size_t)c->cols * sizeof(float), 16)
                        : 0;
 }
-enum { NEO__COLUMN_COUNTERS = (NEO__CUDA_RESULT_BYTES - NEO__CUDA_ARRIVED_AT) / 4 - 1 };
+enum { NEO__COLUMN_COUNTERS = (NEO__CUDA_HEARD_AT - NEO__CUDA_ARRIVED_AT) / 4 };
 /* How the sums are cut, a block having so `wide` columns; and those bytes, 16 more at least. */
 static size_t neo__cuda_columns_cut(neo__cuda *gpu, neo__cuda_columns *c, int wide) {
     const int64_t most = NEO__COLUMN_COUNTERS;
@@ -8006,6 +8087,7 @@ static neo_status neo__cuda_take(neo__cuda *gpu) {
     NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->aside.stream, cudaStreamNonBlocking));
     NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->result, NEO__CUDA_RESULT_BYTES));
     NEO__TRY(neo__cuda_fill_now(gpu, gpu->result, 0, NEO__CUDA_RESULT_BYTES));
+    gpu->heard = gpu->result + NEO__CUDA_HEARD_AT;
     NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->answer, NEO__CUDA_ANSWER_BYTES));
     NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
@@ -8030,7 +8112,7 @@ static void neo__cuda_table(neo_device *device) {
     NEO__OWN(copy), NEO__OWN(fill), NEO__OWN(synchronize), NEO__OWN(move), NEO__OWN(combine);
     NEO__OWN(encode), NEO__OWN(decode), NEO__OWN(rows), NEO__OWN(ids_split), NEO__OWN(ids_join);
     NEO__OWN(ids_unique), NEO__OWN(ids_fold), NEO__OWN(ids_places);
-    NEO__OWN(event_mark), NEO__OWN(event_wait);
+    NEO__OWN(event_mark), NEO__OWN(event_wait), NEO__OWN(order);
     NEO__OWN(gemm), NEO__OWN(linear_grads), NEO__OWN(activation), NEO__OWN(blend), NEO__OWN(norm);
     NEO__OWN(embedding), NEO__OWN(attention), NEO__OWN(interact), NEO__OWN(fm), NEO__OWN(loss);
     NEO__OWN(init), NEO__OWN(convert), NEO__OWN(tree_sum), NEO__OWN(optim), NEO__OWN(bags_check);
@@ -8262,9 +8344,11 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *graph) {
         NEO__TRY(neo__cuda_enter(graph->d));
     }
     neo__graph_forget(graph);
-    graph->earlier_bytes = 0, graph->launches_before = graph->stats.launches;
+    graph->earlier_bytes = 0;
+    graph->launches_before = graph->stats.launches - graph->stats.passed;
     graph->status = NEO_OK, graph->d->recording = graph;
     graph->d->device.recording = 1;
+    neo__graph_let_pass(graph->d);
     return NEO_OK;
 }
 NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *graph) {
@@ -8277,7 +8361,8 @@ NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *graph) {
     if (status == NEO_OK) status = neo__graph_launch(graph);
     neo__graph_stop_recording(graph);
     if (status == NEO_OK) graph->stats.steps++;
-    graph->stats.split += graph->stats.launches > graph->launches_before + 1;
+    const uint64_t waited = graph->stats.launches - graph->stats.passed;
+    graph->stats.split += waited > graph->launches_before + 1;
     return status;
 }
 NEO_API void neo_cuda_graph_lane(neo_cuda_graph *graph, int lane) {

@@ -1838,7 +1838,7 @@ static neo_status neo__shard_join_there(neo_shard *shard, neo__shard_batch *batc
     NEO__TRY(neo__device_join(shard->ctx, &call));
     batch->local = neo__shard_joined(&call, batch->global);
     batch->local.feature_count = (int32_t)x->routes;
-    if (x->joined) NEO__TRY(neo__event_mark(shard->ctx, x->joined));
+    if (x->joined) NEO__TRY(neo__device_order(shard->ctx, NEO__ORDER_CALLS, x->joined, 0));
     shard->exchange.has_joined = x->joined != NULL;
     batch->stage = NEO__SHARD_READY;
     if (!shard->bags) return NEO_OK;

@@ -598,14 +598,17 @@ static neo_status move(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     neo_status status = pinned && event ? neo__event_mark(ctx, event) : NEO_ERR_MEMORY;
     if (status == NEO_OK) status = neo__event_wait(ctx, event);
     const char *from = (const char *)t[0].data + 4;
-    if (status == NEO_OK) status = neo__device_move(ctx, NEO_DEVICE, pinned, from, bytes);
+    if (status == NEO_OK) status = neo__device_move(ctx, NEO_DEVICE, pinned, from, bytes, NULL);
     const int aside = neo_ctx_device(ctx) != NULL; /* beside what is queued */
     if (status == NEO_OK) status = neo__event_mark(ctx, event);
     if (status == NEO_OK && aside) status = neo__device_aside(ctx, event);
-    if (status == NEO_OK) status = neo__device_move(ctx, NEO_DEVICE, t[1].data, pinned, bytes);
+    if (status == NEO_OK)
+        status = neo__device_move(ctx, NEO_DEVICE, t[1].data, pinned, bytes, NULL);
     if (status == NEO_OK) status = neo__event_mark(ctx, event);
     if (status == NEO_OK && aside) status = neo__device_aside(ctx, NULL);
     if (status == NEO_OK) status = neo__event_wait(ctx, event);
+    if (status == NEO_OK && aside) status = neo__device_order(ctx, NEO__ORDER_MOVES, event, 0);
+    if (status == NEO_OK && aside) status = neo__device_order(ctx, NEO__ORDER_WAIT, event, 0);
     if (status == NEO_OK) status = neo_ctx_synchronize(ctx);
     neo__event_free(ctx, event);
     neo__pinned_free(ctx, pinned, bytes);
@@ -1251,13 +1254,15 @@ static void row_ranks(void) {
     X(void *, host_alloc, (neo_device * d, size_t n), (d, n), row_move)                            \
     X(void, host_free, (neo_device * d, void *p, size_t n), (d, p, n), row_move)                   \
     X(neo_status, synchronize, (neo_device * d), (d), row_move)                                    \
-    X(neo_status, move, (neo_device * d, void *to, const void *from, size_t n), (d, to, from, n),  \
-      row_move)                                                                                    \
+    X(neo_status, move, (neo_device * d, void *to, const void *from, size_t n, void *stream),      \
+      (d, to, from, n, stream), row_move)                                                          \
     X(void *, event_make, (neo_device * d), (d), row_move)                                         \
     X(void, event_free, (neo_device * d, void *event), (d, event), row_move)                       \
     X(neo_status, event_mark, (neo_device * d, void *event), (d, event), row_move)                 \
     X(neo_status, event_wait, (neo_device * d, void *event), (d, event), row_move)                 \
     X(neo_status, aside, (neo_device * d, void *event), (d, event), row_move)                      \
+    X(neo_status, order, (neo_device * d, int what, void *event, int rank),                        \
+      (d, what, event, rank), row_move)                                                            \
     X(void, counts, (neo_device * d, int64_t * counter), (d, counter), row_recorded)               \
     X(void, settle, (neo_device * d), (d), row_recorded)                                           \
     RECORD(X, combine, neo__combine_call, row_ranks)                                               \

@@ -73,6 +73,16 @@ END
     for file in out report.html; do
         if grep -q "$said" "$W/$file"; then pass; else fail "$file has no line '$said'"; fi
     done
+    # No host waits in a step of several ranks but in the first, whose ids nobody could prefetch.
+    for ranks in 2 4; do
+        "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 16 --bottom 13-24-16 --top 24-1 \
+            --rows 200 --device cuda --ranks $ranks >"$W/out" 2>"$W/err"
+        if grep -q 'cuda:0: 6 steps in [0-9]* launches (1 steps were split) ' "$W/out"; then
+            pass
+        else
+            fail "$ranks ranks: $(grep '^cuda:0: ' "$W/out")"
+        fi
+    done
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
     gpt_agrees "$B/tests/emulated_gpt" "$W/text" 2
     refused "a graph, perhaps" "neither on nor off" "$B/tests/emulated_dlrm" --synthetic 60 \

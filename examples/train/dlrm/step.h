@@ -186,9 +186,18 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         if (m->top) TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
     if (neo_comm_size(m->comm) == 1) return NEO_OK;
-    if (m->graph) TRY(neo_ctx_synchronize(m->ctx)); /* runs the recorded calls: the loss is there */
+    if (m->graph) /* the loss is there when the step is over: see sum_loss */
+        return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &sum->stops, &sum->stops, 1, NEO_I64,
+                                   &m->sum_ticket);
     return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, sum, sum, SUM_WORDS, NEO_I64,
                                &m->sum_ticket); /* integers: they add in any order */
+}
+
+/* Of a recorded step that is over: its loss of all ranks. */
+static neo_status sum_loss(model *m, neo_exact *loss) {
+    if (!m->graph || neo_comm_size(m->comm) == 1) return NEO_OK;
+    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, loss, loss,
+                               sizeof *loss / sizeof(int64_t), NEO_I64, NULL);
 }
 
 static neo_status step_bottom(model *m, const neo_batch *batch, const part *parts, int count) {
@@ -229,10 +238,10 @@ static neo_status step_kept(model *m, float lr) {
 }
 
 /* One batch, and the step if `last` (it is the last batch of a step). The sum of its losses, over
-   all ranks, is left in m->sum[m->turn]. With a pipeline rows travel between begin and end of the
-   tables' calls while the bottom MLP and the reductions run, and the ids of a next batch travel
-   through the whole step. In a graph tables have a lane beside that of the bottom MLP and of the
-   dense step. next: none after the last batch of an epoch. */
+   all ranks, is left in m->sum[m->turn] (of a recorded step by sum_loss). With a pipeline rows
+   travel between begin and end of the tables' calls while the bottom MLP and the reductions run,
+   and the ids of a next batch travel through the whole step. In a graph tables have a lane beside
+   that of the bottom MLP and of the dense step. next: none after the last batch of an epoch. */
 enum { TABLES_LANE = 1 };
 static neo_status train_batch(model *m, neo_batch *batch, const told_batches *next, int last,
                               float lr) {

@@ -40,7 +40,8 @@ static told_batches new_batches(run *r) {
 
 /* Adds the loss of a batch that is over. */
 static neo_status count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
-    const neo_exact *loss = &r->m.sum[b->turn].loss;
+    neo_exact *loss = &r->m.sum[b->turn].loss;
+    TRY(sum_loss(&r->m, loss));
     neo_exact_merge(&r->loss, loss);
     neo_exact_merge(&r->epoch_loss, loss);
     r->epoch_samples += b->size;
