@@ -200,10 +200,10 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 /* =============================================================================
    >>impl-cuda
 
-   A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. Their
-   records are in neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many
-   kernels here are calls of functions of neo_kernels.h that end in _warp: the text of the CPU's
-   kernels, read once more for 16 lanes of a warp (see >>kernels there).
+   A neo_device (>>device of neo.h) is a table of functions, filled in by neo__cuda_table at
+   >>cuda-create. What they are handed, the neo__x_call structs, is at >>kernel-types of
+   neo_kernels.h. Many kernels here are calls of functions of that file that end in _warp: the text
+   of the CPU's kernels, read once more for 16 lanes of a warp (see >>kernels there).
    ========================================================================== */
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"

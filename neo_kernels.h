@@ -1,19 +1,773 @@
 /* neo_kernels.h: the inner loops of neo.h, one text for every instruction set and for GPUs.
 
    Copy it beside neo.h, which includes it where it is implemented, once for each instruction set
-   (>>isa of neo.h); neo_cuda.cuh includes it for GPUs. Programs do not. What kernels are handed,
-   their tables and functions of single numbers are at >>kernel-types of neo.h. MIT licence (at the
-   end of neo.h).
+   (>>isa of neo.h); neo_cuda.cuh includes it for GPUs. Programs do not. MIT licence (at the end of
+   neo.h).
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_kernels.h is the map)
-     >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
-     >>kernels-wire
+     >>kernel-types >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm
+     >>kernels-bags >>kernels-wire
 
    Stop here if you only want the API: this file adds nothing to it.
 */
-#ifndef NEO__PASS
+#ifndef NEO_H
 #error "neo_kernels.h is a part of neo.h: include neo.h"
 #endif
+#if !defined(NEO__PASS)
+
+/* ---------------------------------------------------------------------------
+   >>kernel-types
+
+   What kernels work on, on every device: the arguments of calls whose shapes have been checked, and
+   functions of single numbers. Read once, before the first target.
+   ------------------------------------------------------------------------ */
+/* Targets; see >>isa of neo.h. */
+#define NEO__PASS_SCALAR 1
+#define NEO__PASS_AVX2 2
+#define NEO__PASS_AVX512 3
+#define NEO__PASS_NEON 4
+#define NEO__PASS_WARP 5 /* by neo_cuda.cuh */
+
+/* A part of a leaf in a segment of k; see >>impl-gemm. */
+typedef struct neo__gemm_piece {
+    int32_t count;
+    int32_t resume; /* goes on from what an earlier segment left in `slot` */
+    int32_t slot;   /* subtree sums waiting */
+    int32_t merges; /* of them, with this leaf: left + own, backwards */
+    int32_t last;   /* the result is the whole sum */
+} neo__gemm_piece;
+
+/* A tile: up to `rows` rows by one panel of columns of a product, with its sums in registers from
+   the first k to the last. Operands are read in place or packed: a[r * a_row + k * a_k], b[k * b_k
+   + j]. */
+typedef struct neo__tile {
+    int64_t k;
+    const float *a;
+    int64_t a_row, a_k;
+    const float *b;
+    int64_t b_k;
+    float *keep;         /* NULL, or where b is packed on the way: a single panel of 2 lanes, of
+                            as many rows as the kernels have, or two less */
+    int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols; of fewer than dot_rows at the
+                              end, those that lie before them are read, too */
+    int64_t rows, panels, b_panel; /* so many panels (0: one), b_panel floats apart in b */
+    const float *init;     /* sums start there; NULL: at zero */
+    int64_t init_row;
+    float *c;
+    int64_t c_row;
+    const neo__gemm_piece *piece; /* NULL, or what k consists of; then no panels, bias and relu */
+    int64_t pieces;
+    float *const *slot; /* sums that wait, with rows like init's; c is that of the last leaf only */
+    const float *bias; /* then + bias; NULL: none */
+    int relu;          /* then relu */
+    int streams;       /* rows8: c goes past the caches */
+    const uint16_t *at, *ends; /* listed: of row r the places at[r * at_row + ..], up to
+                                  ends[r * ends_row], with init from the end before it on */
+    int64_t at_row, ends_row;
+    /* Operands and results of the next tiles, fetched ahead: a line per k, `fetch_step` apart,
+       after every `fetch_count` k `fetch_row` behind the first of them; where panels are that wide
+       also the line behind it; dots: b of as many columns, some columns further on; rows8: b, 32 k
+       ahead. NULL: nothing. */
+    const float *fetch;
+    int64_t fetch_step, fetch_row, fetch_count;
+} neo__tile;
+typedef void (*neo__tile_fn)(const neo__tile *t);
+
+enum {
+    NEO__TILE_MAX_FLOATS = 512, /* rows x panel of any path */
+    NEO__INTERACT_MAX_FEATURES = 4095,
+    NEO__INTERACT_FLOATS = 1 << 18 /* of the scratch; a quarter of that more for the factors */
+};
+
+/* Samples of the dot interaction; see >>impl-interact. */
+typedef struct neo__interact_call {
+    int backward;
+    int64_t batch, dim, features, diagonal;
+    const float *x, *e, *dz;
+    float *z, *dx, *de;
+    int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
+} neo__interact_call;
+/* Samples of a factorization machine: `cols` columns of a feature, the first `dim` its factors
+   (aware: `dim` for each feature), the last its weight. */
+typedef struct neo__fm_call {
+    int backward, weighted, aware;
+    int64_t batch, features, dim, cols;
+    const float *e, *dy, *dv;
+    float *y, *v, *de;
+    int64_t e_row, v_row, dv_row, de_row;
+} neo__fm_call;
+
+struct neo__gemm_kernels {
+    int rows;  /* of the largest tile */
+    int lanes; /* a panel has 2 lanes columns; `lanes` where that is enough; 8 lanes for a single
+                  row */
+    const neo__tile_fn *tile1; /* [neo__tile_at(rows)]: lanes columns; 1, 2, 4, 6 .. rows rows, and
+                                  13 where rows is 14 */
+    const neo__tile_fn *tile2; /* 2 lanes columns */
+    neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another; or
+                                  NULL */
+    neo__tile_fn listed;       /* 2 or 4 panels of 2 lanes, b_panel apart in b and bias, at places
+                                  of k */
+    /* at: the places where a [k] is not 0, of `depth` of them up to ends[0], of the next .. */
+    void (*list)(uint16_t *at, const float *a, int64_t k, int64_t depth, uint16_t *ends);
+    neo__tile_fn dots; /* any columns, dot_rows at a time, one row, a_k 1: b is read in place,
+                          transposed; no merges, no bias, no relu */
+    int dot_rows;
+    /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
+    void (*pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
+                 int64_t cols);
+    /* to[k * width + j] = from[j * ld + k], likewise */
+    void (*pack_transposed)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
+                            int64_t cols);
+    /* to[j] = the sum over rows, in order from 0, of from[row * ld + j]; j < cols */
+    void (*column_sums)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
+    void (*interact_forward)(const neo__interact_call *job, int64_t sample, float *scratch);
+    void (*interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch);
+};
+
+/* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16.
+   Words of 32 bits stand in the place of floats: a number as f32, or a pair of bf16. */
+typedef struct neo__bf16_tile {
+    const struct neo__gemm_kernels *f32; /* for those who use them, */
+    void (*add)(float *y, const float *x, int64_t n);
+    int rows, cols;               /* and the size of the tile */
+    int first;                    /* c counts as zeros, or is */
+    int64_t blocks;
+    const float *a; /* word w of row r: a[r * a_row + w * a_word] */
+    int64_t a_row, a_word;
+    const float *b; /* word w of column j: b[w * cols + j] */
+    float *c;
+} neo__bf16_tile;
+/* Kernels by instructions that multiply bf16. A block of 32 k is 16 words of pairs. */
+typedef struct neo__bf16_kernels {
+    int rows, cols; /* of a tile */
+    int chains;     /* pairs are of one chain: see the kernels. Else a_word must be 1 */
+    /* The words of `count` numbers; zeros fill up the last block. */
+    void (*pack_row)(float *to, const uint16_t *from, int64_t count, int chains);
+    /* to[w * width + j]: of k in [0, count) at from[k * ld + j] for j < cols; zeros up to width (a
+       multiple of 16) and to the end of the last block. */
+    void (*pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count,
+                 int64_t cols, int chains);
+    void (*begin)(void); /* on a thread, before calls of tile; or NULL */
+    void (*tile)(const neo__bf16_tile *t); /* denormals are flushed */
+    void (*end)(void);
+} neo__bf16_kernels;
+/* Sums have one shape: NEO__BLOCK consecutive elements go to 16 lanes (element i to lane i % 16),
+   each lane adds in order, the lanes add by the tree of NEO__TREE16; blocks add in order. */
+enum { NEO__BLOCK = 256 };
+/* Keys of a tile of attention, and queries: a multiple of the columns of any panel. */
+enum { NEO__KEYS = 64 };
+
+/* FTRL; inverse: 1/lr, finite. */
+typedef struct neo__ftrl {
+    float lr, inverse, beta, l1, l2;
+} neo__ftrl;
+NEO__INLINE neo__ftrl neo__ftrl_make(float lr, float beta, float l1, float l2) {
+    const double inverse = lr != 0.0f ? 1.0 / (double)lr : (double)FLT_MAX;
+    const neo__ftrl ftrl = {lr, (float)NEO__MIN(inverse, (double)FLT_MAX), beta, l1, l2};
+    return ftrl;
+}
+/* The numbers of one optimizer step, each computed once in double and rounded to f32 (see
+   >>impl-optim). */
+typedef struct neo__step {
+    float clip;                /* the gradient is multiplied by this first; 1: no clipping */
+    float lr;                  /* Adagrad: lr/(1 + (t - 1) lr_decay); LAMB: lr times trust ratio */
+    float weight_decay;        /* w times this is added to the gradient (LAMB: to the direction) */
+    float keep;                /* AdamW: w is multiplied by this, 1 - lr weight_decay; else 1 */
+    float momentum, undamped;  /* SGD; undamped = 1 - dampening */
+    float rest1, beta2, rest2; /* Adam: rest = 1 - beta */
+    float unbias1;             /* Adam: lr/(1 - beta1^t); LAMB: the same without lr */
+    float root_unbias2;        /* Adam: sqrt(1 - beta2^t) */
+    float eps;
+    int first, nesterov;       /* SGD; first: there is no momentum buffer yet */
+    neo__ftrl ftrl;
+} neo__step;
+
+/* Elementwise work on contiguous f32, n >= 0; any alignment. An output may be one of the inputs,
+   never a shifted overlap. */
+struct neo__vec_kernels {
+    void (*add)(float *y, const float *x, int64_t n); /* y += x */
+    void (*mul)(float *y, const float *x, int64_t n); /* y *= x */
+    /* out = base + y z; base NULL: y z */
+    void (*addcmul)(const float *base, const float *y, const float *z, float *out, int64_t n);
+    float (*dot)(const float *x, const float *y, int64_t n);
+    float (*fm)(const neo__fm_call *call, int64_t sample); /* returns y */
+    void (*fm_back)(const neo__fm_call *call, int64_t sample);
+    void (*act_forward)(neo_activation act, const float *z, float *y, int64_t n);
+    void (*act_backward)(neo_activation act, const float *z, const float *y, const float *dy,
+                         float *dz, int64_t n);
+
+    /* The first element outside [low, high] (a NaN is), or n. */
+    int64_t (*find_outside)(const float *x, float low, float high, int64_t n);
+    /* Losses of n samples and, unless dx is NULL, their gradients times g; weight may be NULL. */
+    void (*bce_logits)(const float *x, const float *y, const float *weight, float g, float *loss,
+                       float *dx, int64_t n);
+    void (*bce)(const float *x, const float *y, const float *weight, float g, float *loss,
+                float *dx, int64_t n);
+    void (*mse)(const float *x, const float *y, const float *weight, float g, float *loss,
+                float *dx, int64_t n);
+    /* One sample of n outputs: returns the sum of squares; dx = (x - y) g unless NULL. */
+    float (*mse_row)(const float *x, const float *y, float g, float *dx, int64_t n);
+    /* Returns sum of e^(x - max); *max; e = e^(x - max) unless NULL. */
+    float (*softmax_row)(const float *x, float *max, float *e, int64_t n);
+    void (*softmax_grad)(float *e, float sum, float g, int64_t n); /* e = e/sum g */
+    void (*softmax_slope)(const float *x, float max, float sum, float g, float *to,
+                          int64_t n); /* the same of x: to = e^(x - max)/sum g */
+
+    /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats:
+       1/rms): returns the last of stats, and the mean; y, of a part of the row; dx (which may be
+       dy); what it adds to dw and db. w, b, dw, db may be NULL. */
+    float (*norm_stats)(const float *x, float eps, int centered, float *mean, int64_t n);
+    void (*norm_apply)(const float *x, const float *w, const float *b, float mean, float scale,
+                       float *y, int64_t n);
+    void (*norm_backward)(const float *x, const float *w, const float *dy, const float *stats,
+                          int centered, float *dx, int64_t n);
+    void (*norm_add)(const float *x, const float *dy, const float *stats, int centered, float *dw,
+                     float *db, int64_t n);
+    /* One query against a tile of keys, n <= NEO__KEYS of which it sees: s, their products, becomes
+       e^(s scale - max), 0 from n on. *max, *sum and out [dim] are those of the tiles before,
+       brought to the new maximum; *sum then holds the tile too. */
+    void (*softmax_tile)(float *s, int64_t n, float scale, float *max, float *sum, float *out,
+                         int64_t dim);
+    /* After the last tile: out is divided by sum; returns the logarithm of the denominator. */
+    float (*softmax_end)(float *out, float max, float sum, int64_t dim);
+    /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n
+       on. */
+    void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
+    /* The same of SiLU, in both directions: s becomes p = silu(s scale) share, dp, unless NULL,
+       dp silu'(s scale) slope. */
+    void (*silu_tile)(float *s, float *dp, int64_t n, float scale, float share, float slope);
+
+    /* Sum of |x|, sum of squares, largest |x| (a NaN above all) of one block, n <= NEO__BLOCK. */
+    float (*block_abs)(const float *x, int64_t n);
+    float (*block_square)(const float *x, int64_t n);
+    float (*block_max)(const float *x, int64_t n);
+
+    /* One step of n elements for each neo_optim_kind: weights w, gradients g, states a and b (NULL:
+       there is none). LAMB: new moments; square sum of the direction in one block; `step` is the
+       move along it. */
+    void (*step[NEO_OPTIM_COUNT])(const neo__step *s, float *w, const float *g, float *a, float *b,
+                                  int64_t n);
+    void (*lamb_moments)(const neo__step *s, const float *g, float *m, float *v, int64_t n);
+    float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
+                         int64_t n);
+};
+/* A stream of random blocks; block i is philox(seed, (i, h)). */
+typedef struct neo__random_key {
+    uint64_t seed, h;
+} neo__random_key;
+
+/* The rows of a table in memory. Element (row, column) has number first + row * stride + column in
+   the larger table, by which it is rounded. */
+typedef struct neo__bag_rows {
+    neo_dtype dtype;
+    char *data;
+    float *scale; /* of i8: [rows][2], scale and bias */
+    int64_t dim, row_bytes;
+    uint64_t first, stride;
+    const uint64_t *line_row; /* not NULL: row numbers are those of lines, which hold these rows */
+} neo__bag_rows;
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_row_of(const neo__bag_rows *t, int64_t row) {
+    return t->line_row ? (int64_t)t->line_row[row] : row;
+}
+/* The number of a row's first element, and how many random blocks its elements are in. */
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
+    return t->first + (uint64_t)neo__bag_row_of(t, row) * t->stride;
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_blocks_of(const neo__bag_rows *t, int64_t row) {
+    return ((int64_t)(neo__bag_number(t, row) % 4) + t->dim + 3) / 4;
+}
+
+/* A run of bags of one feature, to look up. Offsets start at its first bag; ids and weights are
+   indexed by them. next_*: the lookup that follows, whose first rows are fetched ahead. */
+typedef struct neo__bag_lookup {
+    const neo__bag_rows *store;
+    const float *table; /* the rows if they are f32, or NULL */
+    int64_t rows, dim;
+    const void *ids;
+    int is_i32;
+    const float *weights; /* or NULL */
+    const int64_t *offsets;
+    int64_t bags, ahead; /* ahead: of neo__bags_fetch_ahead */
+    float *out;          /* of the first bag; NEO_POOL_NONE: of the first id */
+    int64_t out_stride;
+    const float *dout; /* of weight_grad, with out_stride */
+    int mean, pooled;  /* pooled 0: NEO_POOL_NONE */
+    neo_bounds bounds;
+    int inside;      /* all ids are, for sure */
+    int32_t buckets; /* of the table whose rows from first_row on these are */
+    int64_t bucket_rows, first_row;
+    double bucket_shift, bucket_scale; /* row id is in bucket (id + shift) scale, rounded down */
+    const neo__bag_rows *next_store;
+    int64_t next_id, next_count;
+} neo__bag_lookup;
+/* The bucket of a row. Floating point finds it where its error, 2^-38 for numbers of 12 bits, is
+   below the distance to the next bucket, half a row. */
+NEO__INLINE int neo__bag_bucket_is_scaled(const neo__bag_lookup *a) {
+    return a->bucket_rows < INT64_C(1) << 36;
+}
+NEO__INLINE int64_t neo__bag_bucket_of_row(const neo__bag_lookup *a, int64_t id) {
+    return neo__bag_bucket_is_scaled(a)
+               ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
+               : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
+}
+NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
+    return neo__bag_bucket_of_row(a, neo__bag_row_of(a->store, id));
+}
+
+/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
+   cache; twice as many where bags are long, as few branches then end what the processor looks
+   ahead. They go to the second level, which has more lines on their way at a time than the first:
+   many more are then fetched per second. */
+NEO__UNUSED static int64_t neo__bags_fetch_ahead(const neo__bag_lookup *a) {
+    const int64_t bytes = a->store->row_bytes, ids = a->offsets[a->bags] - a->offsets[0];
+    const int64_t rows = bytes <= 64 ? 48 : bytes <= 128 ? 32 : bytes <= 256 ? 24
+                         : bytes <= 512 ? 16 : 8;
+    return ids >= (a->buckets > 1 ? 8 : 4) * a->bags ? 2 * rows : rows;
+}
+/* The same where a row takes more work: the processor itself then looks less far ahead. */
+NEO__INLINE int64_t neo__bags_far_ahead(const neo__bag_lookup *a) { return a->ahead * 5 / 3; }
+
+/* Whether buckets change no sum: there is one; or ids have no weights, which may leave -0, which
+   buckets make 0, and all rows are in one, or bags have at most two. */
+NEO__UNUSED static int neo__bags_are_plain(const neo__bag_lookup *a) {
+    int64_t most = 0;
+    if (a->buckets == 1 || a->weights) return a->buckets == 1;
+    for (int64_t b = 0; b < a->bags && most <= 2; b++)
+        most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
+    return most <= 2 || (!a->store->line_row && neo__bag_bucket_of_row(a, 0) ==
+                                                    neo__bag_bucket_of_row(a, a->rows - 1));
+}
+
+/* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
+   be absent: a stack of sums of n floats, stride apart. Two neighbours join before a later part is
+   pushed when their subtree ends before it: when the highest bit in which their numbers differ is
+   lower. */
+enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
+enum { NEO__POOL_BUCKETS = 64 };  /* at most so many have a sum each, while a bag is looked up */
+typedef struct neo__part_tree {
+    float *sum; /* [NEO__PART_DEPTH][stride] */
+    int64_t n, stride;
+    int64_t number[NEO__PART_DEPTH];
+    int depth;
+} neo__part_tree;
+enum { NEO__POOL_IDS = 128 };     /* of at most so many ids the buckets are found ahead */
+enum { NEO__POOL_HALVES = 80 };   /* at most so many ids have two passes over wide narrow rows */
+/* Some bags that are looked up together. Slots are those of a bag: its buckets. An id has a row, or
+   -1 if it is not summed, the slot where it adds, and an id so far ahead, of which the row is
+   fetched; the rows and those ids are the batch's ids, or copies. */
+typedef struct neo__bag_some {
+    int64_t b, b_end, slots;
+    int64_t apart; /* slots from bag to bag: one more, as sums 4 KiB apart are slow */
+    int known; /* 0: more ids than NEO__POOL_IDS, or more buckets: some at a time */
+    int64_t ahead;
+    const int64_t *row, *next;
+    int64_t rows[NEO__POOL_IDS], nexts[NEO__POOL_IDS];
+    int32_t slot[NEO__POOL_IDS + 16];
+} neo__bag_some;
+/* Whether the two parts on top of a stack join before part `next` is pushed. */
+NEO__EVERYWHERE NEO__INLINE int neo__part_joins(const int64_t *number, int depth, int64_t next) {
+    return depth >= 2 && neo__tree_level(number[depth - 2], number[depth - 1]) <
+                             neo__tree_level(number[depth - 1], next);
+}
+/* Joins the sums of parts that are whole before part `next` begins, INT64_MAX: all; sums are `room`
+   floats apart, of dim numbers. Returns how many there are then. */
+NEO__UNUSED static int neo__parts_join(int64_t *number, int depth, int64_t next, float *sums,
+                                       int64_t room, int64_t dim) {
+    while (next == INT64_MAX ? depth > 1 : neo__part_joins(number, depth, next)) {
+        depth--;
+        number[depth - 1] = number[depth];
+        float *to = sums + (depth - 1) * room;
+        for (int64_t c = 0; c < dim; c++) to[c] += to[room + c];
+    }
+    return depth;
+}
+/* The last v with leaf[v] <= low. */
+NEO__EVERYWHERE NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count, int64_t low) {
+    int v = 0;
+    for (int n = leaf_count; n > 1;) {
+        int half = n / 2;
+        if (leaf[v + half] <= low) v += half, n -= half;
+        else n = half;
+    }
+    return v;
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__jagged_id(const void *ids, int is_i32, int64_t k) {
+    return is_i32 ? (int64_t)((const int32_t *)ids)[k] : ((const int64_t *)ids)[k];
+}
+/* The numbers of one optimizer step, resolved for one table: see >>bag-optim. */
+typedef struct neo__bag_step {
+    neo_bag_optim_kind kind;
+    int adjusts; /* clip, L2 or decoupled decay */
+    float lr, clip, l2, keep, decay, eps, beta1, beta2, rest1, rest2, fix1, fix2, momentum, eta,
+        max_norm;
+    neo__ftrl ftrl;
+} neo__bag_step;
+
+/* Rows merged before they are stepped, so that the latencies of several overlap: as many as stay
+   close. */
+enum { NEO__BAG_GROUP = 16 };
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_group(int64_t dim) {
+    int64_t rows = 4096 / dim;
+    return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
+}
+/* Floats in which a narrow row is decoded, stepped and rounded: the row, filled up to 16s, and the
+   random words of a group of rows, of which the last may be a vector of blocks. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
+    return dtype == NEO_F32 ? 0 : neo__bag_room(dim) + neo__bag_group(dim) * (dim + 8) + 96;
+}
+/* Blocks of 16 columns, along which rows are summed. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_blocks(int64_t dim) { return (dim + 15) / 16; }
+/* A group and one row; or the gradient, direction, weights and moments of a row of a cut table. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_scratch(int64_t dim) {
+    int64_t rows = neo__bag_group(dim) + 1;
+    return (rows < 5 ? 5 : rows) * dim;
+}
+
+/* Sorted occurrences of one table, to merge per row and apply. A record is row << low_bits | low;
+   low is a row of grad, or (grad_row given) an index into grad_row and grad_weight. leaf[v] is the
+   first low of leaf v. Records begin and end at row boundaries. */
+typedef struct neo__bag_update {
+    const uint64_t *records;
+    int64_t count;
+    int low_bits;
+    const float *grad;
+    int64_t grad_stride;
+    const int64_t *grad_row;  /* or NULL */
+    const float *grad_weight; /* or NULL: ones */
+    const int64_t *leaf;      /* [leaf_count + 1] */
+    int leaf_count;
+    const neo__bag_rows *store;
+    float *weight, *state[2];  /* weight: the rows if they are f32, or NULL */
+    int64_t dim, state_dim[2]; /* floats per row: dim or 1 */
+    neo__bag_step step;
+    const neo__random_key *round; /* of narrow rows; NULL: to nearest */
+    int fetch_grads; /* gradient rows may be far from the cache */
+    float *scratch;  /* neo__bag_scratch(dim) floats, and neo__bag_narrow_scratch() */
+    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to +
+       (keep_at[i] >> 1), added to what is there unless the lowest bit is set. */
+    const int64_t *keep_at; /* or NULL */
+    float *keep_to;
+} neo__bag_update;
+
+/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed
+   order; the first `have` are given. With want > 0 nothing changes: the next `want` are computed
+   over the columns here, block by block. One record is one row. */
+typedef struct neo__bag_cut {
+    int have, want;
+    float dim;          /* of the whole row */
+    const float *total; /* [have][rows]: of record 0 */
+    float *blocks;      /* [want][rows][blocks]: of record 0 */
+    int64_t rows, blocks_per_row;
+} neo__bag_cut;
+
+struct neo__bag_kernels {
+    void (*pool)(const neo__bag_lookup *a);         /* all ids are inside, one bucket */
+    void (*pool_any)(const neo__bag_lookup *a);     /* bounds policy, row buckets */
+    void (*copy)(const neo__bag_lookup *a);         /* NEO_POOL_NONE */
+    void (*weight_grad)(const neo__bag_lookup *a, float *dweights); /* dweights of the first id */
+    /* to[b] = from[b], divided by the length of bag b if offsets is given; empty bags are left
+       out */
+    void (*pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
+                 int64_t bags, int64_t dim, const int64_t *offsets);
+    void (*update)(const neo__bag_update *u);
+    void (*update_cut)(const neo__bag_update *u, const neo__bag_cut *cut);
+    /* out[i] = the sum over block i of 16 columns of x y */
+    void (*blocks)(const float *x, const float *y, int64_t n, float *out);
+    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has
+       neo__bag_room(dim) floats; word: the random blocks its elements are in, NULL: to nearest. */
+    void (*decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n, float *to);
+    void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const float *word);
+    /* The lines of many keys, as neo__lines_find; returns how many have none. touches: their use is
+       asked for, too. */
+    int64_t (*find)(const neo__lines *lines, const uint64_t *keys, int64_t count, int64_t now,
+                    int touches, int64_t *to);
+};
+/* ---- narrow floats and random numbers: scalar forms, and the tensor kernels' table ---- */
+
+/* f16 and bf16, nearest even. A NaN keeps its sign and upper payload bits and becomes quiet, as
+   the processors' own conversions do. */
+NEO__EVERYWHERE NEO__INLINE uint16_t neo__f16_from_f32(float x) {
+    uint32_t u = neo__bits_f32(x), sign = u >> 16 & 0x8000u, a = u & 0x7FFFFFFFu;
+    if (a > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | (a >> 13 & 0x3FFu));
+    if (a >= 0x47800000u) return (uint16_t)(sign | 0x7C00u); /* 2^16 and more */
+    /* below 2^-14: in [0.5, 1) a float's last place is f16's denormal unit */
+    if (a < 0x38800000u)
+        return (uint16_t)(sign | (neo__bits_f32(neo__f32_bits(a) + 0.5f) - 0x3F000000u));
+    return (uint16_t)(sign | (a - 0x38000000u + 0xFFFu + (a >> 13 & 1u)) >> 13);
+}
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_f16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, a = h & 0x7FFFu;
+    if (a > 0x7C00u) return neo__f32_bits(sign | 0x7FC00000u | a << 13);
+    if (a == 0x7C00u) return neo__f32_bits(sign | 0x7F800000u);
+    if (a >= 0x400u) return neo__f32_bits(sign | ((a << 13) + 0x38000000u));
+    return neo__f32_bits(sign | neo__bits_f32((float)a * 0x1p-24f));
+}
+NEO__EVERYWHERE NEO__INLINE uint16_t neo__bf16_from_f32(float x) {
+    uint32_t u = neo__bits_f32(x);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+}
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_bf16(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    return neo__f32_bits((u & 0x7FFFFFFFu) > 0x7F800000u ? u | 0x400000u : u);
+}
+
+/* A binary format narrower than f32: `man` stored bits of significand, smallest normal exponent
+   emin; `top` is the code that overflow gives (infinity, or the largest finite number). */
+typedef struct neo__narrow {
+    int man, emin;
+    uint32_t top, nan;
+    int shift; /* of the sign bit from its place in f32 */
+} neo__narrow;
+/* The magnitude of x in units of the format's last place is a fixed-point number with 32 bits of
+   fraction. Nearest even adds just under or exactly one half; stochastic rounding adds 32 random
+   bits, so that x goes up with the probability of its remainder. A carry runs into the exponent by
+   itself. */
+NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *narrow, float x,
+                                                        int stochastic, uint32_t random) {
+    uint32_t u = neo__bits_f32(x), a = u & 0x7FFFFFFFu;
+    uint32_t sign = (u & 0x80000000u) >> narrow->shift;
+    if (a > 0x7F800000u) return sign | narrow->nan;
+    if (a == 0x7F800000u) return sign | narrow->top;
+    int e = a >> 23 ? (int)(a >> 23) : 1;
+    uint64_t m = (a & 0x7FFFFFu) | (a >> 23 ? 0x800000u : 0u); /* |x| = m 2^(e - 150) */
+    int unit = NEO__MAX(e - 127, narrow->emin);
+    int drop = unit - narrow->man - (e - 150);
+    uint64_t fixed = drop < 64 ? m << 32 >> drop : 0;
+    uint64_t code = (fixed + (stochastic ? random : 0x7FFFFFFFu + (fixed >> 32 & 1u))) >> 32;
+    code += (uint64_t)(unit - narrow->emin) << narrow->man;
+    return sign | (code > narrow->top ? narrow->top : (uint32_t)code);
+}
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e5m2(uint8_t c) {
+    return neo__f32_from_f16((uint16_t)(c << 8));
+}
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e4m3(uint8_t c) {
+    uint32_t sign = (uint32_t)(c & 0x80u) << 24, a = c & 0x7Fu;
+    if (a == 0x7Fu) return neo__f32_bits(sign | 0x7FC00000u);
+    if (a >= 8u) return neo__f32_bits(sign | ((a << 20) + 0x3C000000u));
+    return neo__f32_bits(sign | neo__bits_f32((float)a * 0x1p-9f));
+}
+
+/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). */
+#define NEO__PHILOX_M0 0xD2511F53u
+#define NEO__PHILOX_M1 0xCD9E8D57u
+#define NEO__PHILOX_W0 0x9E3779B9u
+#define NEO__PHILOX_W1 0xBB67AE85u
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__mul_wide(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) /* one instruction, where a product of 64 bits adds halves that are 0 */
+    uint64_t product;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+    return product;
+#else
+    return (uint64_t)a * b;
+#endif
+}
+NEO__EVERYWHERE NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint32_t x[4]) {
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = neo__mul_wide(x[0], NEO__PHILOX_M0), p1 = neo__mul_wide(x[2], NEO__PHILOX_M1);
+        x[0] = (uint32_t)(p1 >> 32) ^ x[1] ^ key0;
+        x[2] = (uint32_t)(p0 >> 32) ^ x[3] ^ key1;
+        x[1] = (uint32_t)p1;
+        x[3] = (uint32_t)p0;
+        key0 += NEO__PHILOX_W0;
+        key1 += NEO__PHILOX_W1;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash,
+                                                                 int64_t step, int stream) {
+    neo__random_key key;
+    key.seed = seed;
+    key.h = neo__mix64(name_hash + 0x9E3779B97F4A7C15u * ((uint64_t)stream + 1));
+    key.h = neo__mix64(key.h + (uint64_t)step);
+    return key;
+}
+NEO__EVERYWHERE NEO__INLINE void neo__random_block(const neo__random_key *key, uint64_t block,
+                                                   uint32_t out[4]) {
+    out[0] = (uint32_t)block;
+    out[1] = (uint32_t)(block >> 32);
+    out[2] = (uint32_t)key->h;
+    out[3] = (uint32_t)(key->h >> 32);
+    neo__philox((uint32_t)key->seed, (uint32_t)(key->seed >> 32), out);
+}
+
+/* Rounded to an integer within int64; a NaN gives 0. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__int_from_f32(float x, int stochastic, uint32_t random) {
+    if (!(x == x)) return 0;
+    if (x >= 0x1p63f) return INT64_MAX;
+    if (x <= -0x1p63f) return INT64_MIN;
+    int64_t whole = (int64_t)x; /* towards zero */
+    double rest = (double)x - (double)whole;
+    if (rest < 0.0) {
+        whole--;
+        rest += 1.0;
+    }
+    if (stochastic) return whole + (rest * 0x1p32 > (double)random);
+    return whole + (rest > 0.5 || (rest == 0.5 && (whole & 1)));
+}
+/* Rounded to odd: kept exact, or between its neighbours with the last bit set, so that rounding
+   once more to a narrower float rounds correctly. */
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_int_odd(int64_t x) {
+    uint64_t a = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    uint64_t sticky = 0;
+    float scale = 1.0f;
+    for (; a >> 24; a >>= 1, scale *= 2.0f) sticky |= a & 1;
+    float value = (float)(a | sticky) * scale;
+    return x < 0 ? -value : value;
+}
+
+/* ---- an element of any dtype ---- */
+NEO__EVERYWHERE NEO__INLINE int neo__is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
+NEO__EVERYWHERE NEO__INLINE float neo__float_decode(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_F16: return neo__f32_from_f16(*(const uint16_t *)p);
+    case NEO_BF16: return neo__f32_from_bf16(*(const uint16_t *)p);
+    case NEO_F8E4M3: return neo__f32_from_e4m3(*(const uint8_t *)p);
+    case NEO_F8E5M2: return neo__f32_from_e5m2(*(const uint8_t *)p);
+    default: return *(const float *)p;
+    }
+}
+/* To nearest if random is NULL. */
+NEO__EVERYWHERE NEO__INLINE void neo__float_encode(neo_dtype t, float x, void *p,
+                                                   const uint32_t *random) {
+    const neo__narrow f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
+    const neo__narrow bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
+    const neo__narrow e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24}, e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
+    const int up = random != NULL;
+    const uint32_t r = up ? *random : 0;
+    switch (t) {
+    case NEO_F16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&f16, x, 1, r) : neo__f16_from_f32(x);
+        break;
+    case NEO_BF16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&bf16, x, 1, r) : neo__bf16_from_f32(x);
+        break;
+    case NEO_F8E4M3: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e4m3, x, up, r); break;
+    case NEO_F8E5M2: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e5m2, x, up, r); break;
+    default: *(float *)p = x; break;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__int_decode(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_I8: return *(const int8_t *)p;
+    case NEO_U8: return *(const uint8_t *)p;
+    case NEO_I32: return *(const int32_t *)p;
+    default: return *(const int64_t *)p;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__clamp(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
+NEO__EVERYWHERE NEO__INLINE void neo__int_encode(neo_dtype t, int64_t x, void *p) {
+    switch (t) {
+    case NEO_I8: *(int8_t *)p = (int8_t)neo__clamp(x, INT8_MIN, INT8_MAX); break;
+    case NEO_U8: *(uint8_t *)p = (uint8_t)neo__clamp(x, 0, UINT8_MAX); break;
+    case NEO_I32: *(int32_t *)p = (int32_t)neo__clamp(x, INT32_MIN, INT32_MAX); break;
+    default: *(int64_t *)p = x; break;
+    }
+}
+
+/* A float's place in a neo_exact, see >>impl-exact: low goes to word `at`, high to the next.
+   special: it is not in the words but 1 a NaN, 2 plus infinity, 3 minus infinity. */
+typedef struct neo__exact_term {
+    int at, special;
+    int64_t low, high;
+} neo__exact_term;
+NEO__EVERYWHERE NEO__INLINE neo__exact_term neo__exact_place(float x) {
+    neo__exact_term term;
+    uint32_t u = neo__bits_f32(x);
+    uint32_t e = u >> 23 & 0xFFu, m = u & 0x7FFFFFu;
+    term.special = e != 0xFFu ? 0 : m ? 1 : u >> 31 ? 3 : 2;
+    if (e) m |= 0x800000u;
+    else e = 1;
+    uint32_t p = e + 10u; /* e - 150 + 160 */
+    uint64_t wide = (uint64_t)m << (p & 31u);
+    int64_t low = (int64_t)(wide & 0xFFFFFFFFu), high = (int64_t)(wide >> 32);
+    int64_t sign = -(int64_t)(u >> 31); /* 0 or -1: (v ^ sign) - sign negates */
+    term.at = term.special ? -1 : (int)(p >> 5);
+    term.low = (low ^ sign) - sign;
+    term.high = (high ^ sign) - sign;
+    return term;
+}
+
+/* neo_exact_normalize, and the bits of neo_exact_value. */
+NEO__EVERYWHERE NEO__INLINE void neo__exact_carry(neo_exact *sum) {
+    int64_t carry = 0;
+    for (int i = 0; i < NEO_EXACT_WORDS - 1; i++) {
+        int64_t word = sum->word[i] + carry;
+        int64_t digit = (int64_t)((uint64_t)word & 0xFFFFFFFFu);
+        carry = (word - digit) / ((int64_t)1 << 32);
+        sum->word[i] = digit;
+    }
+    sum->word[NEO_EXACT_WORDS - 1] += carry;
+    sum->terms = 1; /* digits as large as one term can make them */
+}
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__exact_round(neo_exact sums) {
+    if (sums.nan || (sums.pos_inf && sums.neg_inf)) return 0x7FF8000000000000u;
+    if (sums.pos_inf) return 0x7FF0000000000000u;
+    if (sums.neg_inf) return 0xFFF0000000000000u;
+    neo__exact_carry(&sums);
+    int negative = sums.word[NEO_EXACT_WORDS - 1] < 0;
+    if (negative) {
+        for (int i = 0; i < NEO_EXACT_WORDS; i++) sums.word[i] = -sums.word[i];
+        neo__exact_carry(&sums);
+    }
+    uint32_t digit[NEO_EXACT_WORDS + 1]; /* the top word as two digits */
+    for (int i = 0; i < NEO_EXACT_WORDS; i++) digit[i] = (uint32_t)sums.word[i];
+    digit[NEO_EXACT_WORDS] = (uint32_t)((uint64_t)sums.word[NEO_EXACT_WORDS - 1] >> 32);
+    int top = NEO_EXACT_WORDS;
+    while (top >= 0 && digit[top] == 0) top--;
+    if (top < 0) return 0;
+    int bits = 32; /* of the top digit */
+    while (!(digit[top] >> (bits - 1))) bits--;
+
+    /* The first 64 bits, then round to 53 by the bits that remain. */
+    uint64_t head = 0;
+    int sticky = 0, low = 32 * top + bits - 64; /* position of head's last bit */
+    for (int i = top; i >= 0; i--) {
+        int shift = 32 * i - low;
+        if (shift >= 0) head |= (uint64_t)digit[i] << shift;
+        else if (shift > -32)
+            head |= digit[i] >> -shift, sticky |= (digit[i] << (32 + shift)) != 0;
+        else sticky |= digit[i] != 0;
+    }
+    uint64_t rest = head & 0x7FFu, mantissa = head >> 11;
+    if (rest > 0x400u || (rest == 0x400u && (sticky || (mantissa & 1)))) mantissa++;
+    /* The value is at least 2^-149 and below 2^256: a normal double. A carry of the rounding runs
+       into the exponent. */
+    uint64_t exponent = (uint64_t)(low + 11 + 52 - 160 + 1023);
+    uint64_t code = ((exponent - 1) << 52) + mantissa;
+    return code | (uint64_t)negative << 63;
+}
+
+/* Kernels over n >= 0 contiguous elements; the random ones over whole blocks of four elements, from
+   block `first` on; those of number[] instead if it is given, filled up to 16s. */
+struct neo__tensor_kernels {
+    void (*f16_from_f32)(uint16_t *y, const float *x, int64_t n);
+    void (*f32_from_f16)(float *y, const uint16_t *x, int64_t n);
+    void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
+    void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
+    /* y = a + scale u, at most top; u uniform in [0, 1) */
+    void (*uniform)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first,
+                    const uint64_t *number, float a, float scale, float top);
+    /* y = a + scale z; z normal */
+    void (*normal)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first,
+                   const uint64_t *number, float a, float scale);
+};
+/* Kernels of coded rows: see >>kernels-wire. */
+struct neo__wire_kernels {
+    /* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that
+       one, signed. */
+    void (*times)(float *y, const float *x, int64_t n, float factor, int32_t most);
+    void (*encode)(const neo__wire_call *c); /* of wires with scales, as the next one */
+    void (*decode)(int wire, const char *in, int64_t n, float back, float *x);
+};
+typedef struct neo__wire_place {
+    int64_t row, col;
+} neo__wire_place;
+
+#else /* with NEO__PASS, once for each target */
 
 /* =============================================================================
    >>kernels
@@ -5206,3 +5960,4 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__ZIP_LOW
 #undef NEO__SLLV
 #undef NEO__SRLV
+#endif /* NEO__PASS */
