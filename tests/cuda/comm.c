@@ -560,8 +560,7 @@ static neo_status diverges(neo_comm *comm, void *user) {
 }
 /* Steps as graphs on every rank, with a sum over the ranks in the middle, for which no host waits.
    The labels of one are wrong in the third: that rank gets its error, the others hear of it, all
-   where the fourth ends; none waits, what comes behind the sum has no effect, and the next steps
-   are as if there had been none. */
+   where the fourth ends; none waits, the group works, and the next step has the right sum. */
 enum { STEP_ROWS = 40, BAD_RANK = 1 };
 static neo_status step_of_rank(neo_comm *comm, neo_comm *there, neo_tensor *t, float *label,
                                double *loss) {
