@@ -865,7 +865,7 @@ static void attention_errors(void) {
     CHECK_ERR(FORWARD(x, x, x, s, s), NEO_ERR_SHAPE, "y is [8][2]");
     CHECK_ERR(FORWARD(x, x, x, x, x), NEO_ERR_SHAPE, "lse is [8][6], expected [8][2]");
     CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, none, x, x, x, x), NEO_ERR_SHAPE,
-              "lse is not");
+              "lse is none");
     CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, s, x, x, s, x), NEO_ERR_SHAPE,
               "dk is [8][2]");
     d.length = 3;
