@@ -16,7 +16,7 @@ budget() {
     neo_run.h) echo 3171 0 0 0 ;;
     neo_store.h) echo 2891 0 0 0 ;;
     neo_state.h) echo 5302 0 0 0 ;;
-    neo_data.h) echo 8023 0 0 0 ;;
+    neo_data.h) echo 8025 0 0 0 ;;
     neo_serve.h) echo 3061 0 0 0 ;;
     neo_comm.h) echo 4969 0 0 52 ;;
     neo_plan.h) echo 8101 0 0 1 ;;
