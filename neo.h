@@ -2944,9 +2944,11 @@ NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
    WAIT: calls from here on come behind the event (outside of a recorded step the host waits, too),
    and where a rank's word says stop they have no effect. MOVES, from any thread: mark and wait of
    the stream of exchanges, also for an event of another device. HEAR: there, event is the word of
-   another rank (neo_device.stop) whose number in the job is `rank`. */
+   another rank (neo_device.stop) whose number in the job is `rank`. PASS_ON: there, event is this
+   rank's word; the one behind it becomes 1 where this or one that was heard says stop. */
 enum {
-    NEO__ORDER_CALLS, NEO__ORDER_WAIT, NEO__ORDER_MOVES, NEO__ORDER_MOVES_WAIT, NEO__ORDER_HEAR
+    NEO__ORDER_CALLS, NEO__ORDER_WAIT, NEO__ORDER_MOVES, NEO__ORDER_MOVES_WAIT, NEO__ORDER_HEAR,
+    NEO__ORDER_PASS_ON
 };
 NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, int rank);
 /* The stream of exchanges while calls go into a recorded step, else NULL; stop may be NULL. */
@@ -3833,7 +3835,8 @@ struct neo_device {
     int32_t narrow_attention; /* what attention writes may be bf16: see neo_attention_dtype */
     const char *advice; /* a warning for its contexts, which each give it once; NULL: none */
     /* While calls go into a recorded step: the stream of exchanges that it passes without the host,
-       and the word there that says stop, for other ranks (neo__device_order). Else NULL. */
+       and the word there that says stop, for other ranks, and one behind it (neo__device_order).
+       Else NULL. */
     void *passes, *stop;
     /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
     void (*range)(const char *name);

@@ -718,7 +718,8 @@ typedef struct neo__work {
     neo_place place; /* of the buffers */
     int64_t *slot_counts; /* [2 W]: the slot's room for counts */
     void *ready; /* the slot's mark in what the device was called to do before; NULL: no device */
-    void *stream; /* of exchanges that a recorded step passes, see >>impl-comm-device; or NULL */
+    void *stream, *stop; /* of exchanges that a recorded step passes, and the word that says that it
+                            stops, see >>impl-comm-device; or NULL */
     int64_t turn; /* NCCL: its place in the device's launches */
 } neo__work;
 typedef struct neo__ballot neo__ballot; /* a rank's word about itself when a group is split */
@@ -800,7 +801,7 @@ typedef struct neo__comm_scratch {
     size_t stage_bytes;     /* 0: nothing is staged */
     int stage_slots;
     int direct; /* MPI takes device memory */
-    void *stream, *mark[3]; /* the call's; marks on it: of each half of xfer; of calls' ends */
+    void *stream, *stop, *mark[3]; /* the call's; marks: of each half of xfer; of calls' ends */
 } neo__comm_scratch;
 /* Numbers and label of the next call. */
 typedef struct neo__comm_next {
@@ -1021,7 +1022,7 @@ static neo_status neo__comm_begin(neo_comm *comm, neo__work *work) {
         return neo__comm_failed(comm);
     }
     comm->scratch.place = work->place;
-    comm->scratch.stream = work->stream;
+    comm->scratch.stream = work->stream, comm->scratch.stop = work->stop;
     if (comm->transport->agree) return comm->transport->agree(comm, work);
     if (!work->ready || work->place == NEO_HOST) return NEO_OK;
     /* its device becomes the thread's current one, as MPI may want it */
@@ -1146,7 +1147,8 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     if (neo__comm_traced(comm)) work->issued_ns = neo_time_ns();
     work->ticket = ticket ? comm->queue.issued : -1;
     const int there = work->ready && work->place == NEO_DEVICE;
-    if (there && comm->transport->release) work->stream = neo__device_passes(comm->ctx, NULL);
+    if (there && comm->transport->release)
+        work->stream = neo__device_passes(comm->ctx, &work->stop);
     if (work->stream)
         NEO__TRY(neo__comm_behind(comm, &work->call, NEO__ORDER_CALLS, work->ready));
     else if (there)
@@ -1668,6 +1670,13 @@ static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, c
 static neo_status neo__comm_behind(neo_comm *c, const neo__call *call, int what, void *event) {
     return neo__comm_device_did(c, call, neo__device_order(c->ctx, what, event, 0));
 }
+/* Sends of this call from here on are of another rank's data: the word that goes with them, behind
+   this rank's own, says stop where one that was heard does, too. */
+static neo_status neo__comm_passes_on(neo_comm *c, const neo__call *call) {
+    NEO__TRY(neo__comm_behind(c, call, NEO__ORDER_PASS_ON, c->scratch.stop));
+    c->scratch.stop = (int64_t *)c->scratch.stop + 1;
+    return NEO_OK;
+}
 /* The mark behind which the sends of a round are, in the half of xfer where this one is. */
 static void *neo__comm_sent(const neo_comm *c, const neo__xfer *x) {
     return c->scratch.mark[x >= c->scratch.xfer + c->scratch.xfer_count / 2];
@@ -1960,6 +1969,7 @@ static neo_status neo__tree_down(neo_comm *c, const neo__call *call, int root, v
     int from_root = (c->rank - root + c->size) % c->size, step = 1;
     while (step < c->size && !(from_root & step)) step *= 2;
     if (from_root) NEO__TRY(neo__one(c, call, neo__peer(c, c->size - step), 0, data, bytes));
+    if (from_root && step > 1 && c->scratch.stream) NEO__TRY(neo__comm_passes_on(c, call));
     neo__round r = neo__round_new(c);
     for (step /= 2; step > 0; step /= 2)
         if (from_root + step < c->size)
@@ -3171,9 +3181,8 @@ static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__
     m->bytes = x->bytes;
     m->whole = x->whole;
     m->arrives_ns = 0;
-    m->event = m->took = m->stop = NULL;
+    m->event = m->took = NULL, m->stop = comm->scratch.stop;
     if (comm->scratch.stream) m->event = neo__comm_sent(comm, x);
-    if (comm->scratch.stream) (void)neo__device_passes(comm->ctx, &m->stop);
     if (link->latency_us > 0 || link->bandwidth > 0) {
         int64_t now = neo__clock_now(comm->clock), *leaves_at = &mine->leaves_at[level];
         *leaves_at = NEO__MAX(*leaves_at, now) + neo__link_ns(link, x->bytes);
@@ -3249,6 +3258,14 @@ static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__
     counter->bytes[level] += (int64_t)x->bytes;
     counter->messages[level] += x->bytes > 0;
 }
+/* The rank of a message has a recorded step, this one has not: it looks at the word itself. */
+static neo_status neo__threads_stopped(neo_comm *comm, const neo__call *call, const neo__xfer *it) {
+    int64_t stops = 0;
+    NEO__TRY(neo__comm_move(comm, call, &stops, it->message->stop, sizeof stops));
+    if (!stops) return NEO_OK;
+    return neo__comm_break(comm, call, NEO_ERR_PEER, "rank %d found an error in its recorded step",
+                           comm->world[it->peer]);
+}
 /* A copy of what has come, behind the sender's mark where that has a recorded step, and a mark
    behind it where this rank has one. */
 static neo_status neo__threads_copy(neo_comm *comm, const neo__call *call, neo__xfer *it) {
@@ -3262,7 +3279,7 @@ static neo_status neo__threads_copy(neo_comm *comm, const neo__call *call, neo__
             comm, call,
             neo__device_order(comm->ctx, NEO__ORDER_HEAR, m->stop, comm->world[it->peer])));
     NEO__TRY(neo__comm_move(comm, call, it->data, m->data, it->bytes));
-    if (!stream) return NEO_OK;
+    if (!stream) return m->stop ? neo__threads_stopped(comm, call, it) : NEO_OK;
     m->took = m->copied;
     return neo__comm_behind(comm, call, NEO__ORDER_MOVES, m->took);
 }

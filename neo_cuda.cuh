@@ -282,7 +282,7 @@ enum {
     NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
     NEO__CUDA_SEND_BYTES = 262144, /* and of each part */
     NEO__CUDA_LARGE = 8,      /* places to which larger copies went last */
-    NEO__CUDA_HEARD = 16      /* words of other ranks; of more they share them */
+    NEO__CUDA_HEARD = 240     /* ranks, each of whose words has a byte; of more they share them */
 };
 struct neo__cuda_product; /* see >>cuda-blas */
 typedef struct neo__cuda {
@@ -294,7 +294,7 @@ typedef struct neo__cuda {
     unsigned long long reached; /* atomic; a bit of each that was asked for: see neo__cuda_reach */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
-    char *heard;           /* [NEO__CUDA_HEARD] words: see neo__heard_stop */
+    char *heard;           /* [NEO__CUDA_HEARD]: see neo__heard_stop */
     struct {               /* of calls beside the others, see neo__cuda_aside: then the others' */
         cudaStream_t stream;
         char *work;
@@ -686,7 +686,8 @@ enum {
     NEO__GRAPH_TAPES = 256,
     NEO__GRAPH_DUES = 256,          /* answers of a graph */
     NEO__GRAPH_COUNTS = 1024,       /* counters that it advances */
-    NEO__GRAPH_FIRST_ANSWER = 256,  /* bytes; before it: the word that says stop */
+    NEO__GRAPH_FIRST_ANSWER = 256,  /* bytes; before it: the word that says stop, one for what is
+                                       passed on, and what was heard, see neo__heard_stop */
     NEO__GRAPH_COPY_ARGUMENTS = 512, /* bytes, at least what neo__graph_copy notes */
     NEO__GRAPH_STOP_ARGUMENTS = 4096, /* and a launch that says stop: as many as a kernel has */
     NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
@@ -1240,7 +1241,7 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 /* ---- launches, answers ---- */
 /* The word that says stop is 0. */
 static neo_status neo__graph_clear(neo_cuda_graph *g) {
-    (void)neo__cuda_fill_now(g->d, g->d->heard, 0, NEO__CUDA_HEARD * sizeof(int64_t));
+    (void)neo__cuda_fill_now(g->d, g->d->heard, 0, NEO__CUDA_HEARD);
     return neo__cuda_fill_now(g->d, g->answers, 0, NEO__GRAPH_FIRST_ANSWER);
 }
 /* After an error in the graph of the other side. What was launched behind it had no effect, by the
@@ -1597,22 +1598,37 @@ static neo_status neo__cuda_event_mark(neo__cuda *d, void *event) {
 static neo_status neo__cuda_event_wait(neo__cuda *d, void *event) {
     return neo__cuda_result(d, cudaEventSynchronize((cudaEvent_t)event), "work on the device");
 }
-/* Words of other ranks, as they were when data of theirs came: one that says stop does so here. */
-NEO__GPU void neo__heard_stop(const int64_t *heard, int *stop) {
-    for (int i = 0; i < NEO__CUDA_HEARD; i++)
-        if (heard[i] && stop) *stop = 1;
+NEO__STATIC_ASSERT(16 + (int)NEO__CUDA_HEARD <= (int)NEO__GRAPH_FIRST_ANSWER, "what was heard");
+NEO__STATIC_ASSERT(NEO__CUDA_HEARD_AT + NEO__CUDA_HEARD + 4 <= NEO__CUDA_RESULT_BYTES,
+                   "the same, before a counter of blocks");
+/* Words of other ranks, as they were when data of theirs came, or come now: one that says stop does
+   so here. seen: what was looked at. */
+NEO__GPU void neo__heard_stop(const int64_t *heard, int64_t *seen, int *stop) {
+    for (int i = 0; i < NEO__CUDA_HEARD / 8; i++) {
+        seen[i] = heard[i];
+        if (seen[i] && stop) *stop = 1;
+    }
 }
 static neo_status neo__heard_later(void *job, const void *answer) {
-    const int64_t *heard = (const int64_t *)answer;
+    const char *heard = (const char *)answer;
     (void)job;
     for (int i = 0; i < NEO__CUDA_HEARD; i++)
         NEO__CHECK(!heard[i], NEO_ERR_PEER,
-                   "a recorded step: another rank (%d, or as many more as a multiple of %d) found "
-                   "an error in its own, and says which: here, too, weights and states are as "
-                   "before",
-                   i, (int)NEO__CUDA_HEARD);
+                   "a recorded step: rank %d found an error in its own, and says which: here, too, "
+                   "weights and states are as before",
+                   i);
     return NEO_OK;
 }
+/* This rank's word, and the one behind it for what it passes on. */
+struct neo__heard_told {
+    const int64_t *heard;
+    int64_t *word;
+    template <int W> __device__ void at(int64_t) const {
+        int64_t stop = word[0];
+        for (int i = 0; i < NEO__CUDA_HEARD / 8; i++) stop |= heard[i];
+        word[1] = stop != 0;
+    }
+};
 /* See neo__device_order. The order of a rank's calls is that of its marks and waits on the host, so
    that nothing on a device waits for what has not been launched. */
 static neo_status neo__cuda_order(neo__cuda *d, int what, void *event, int rank) {
@@ -1622,14 +1638,19 @@ static neo_status neo__cuda_order(neo__cuda *d, int what, void *event, int rank)
     if (what == NEO__ORDER_MOVES_WAIT)
         return NEO__CUDA_DO(d, cudaStreamWaitEvent(d->exchange, at, 0));
     if (what == NEO__ORDER_HEAR)
-        return neo__cuda_move(d, heard + rank % NEO__CUDA_HEARD, event, sizeof *heard, d->exchange);
+        return neo__cuda_move(d, d->heard + rank % NEO__CUDA_HEARD, event, 1, d->exchange);
+    if (what == NEO__ORDER_PASS_ON) {
+        const neo__heard_told told = {heard, (int64_t *)event};
+        return neo__cuda_exchange_each(d, d->exchange, told, 1, "exchange: pass on");
+    }
     if (d->recording) NEO__TRY(neo__graph_pass(d));
     if (what == NEO__ORDER_CALLS) return NEO__CUDA_DO(d, cudaEventRecord(at, d->stream));
     NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, at, 0));
     if (!d->recording) return neo__cuda_event_wait(d, event);
     const neo__later later = {neo__heard_later, d, 0};
-    return neo__graph_later<neo__heard_stop>(d, heard, NEO__CUDA_HEARD * sizeof *heard, &later,
-                                             "exchange: look", heard);
+    int64_t *seen = (int64_t *)(void *)d->recording->answers + 2;
+    return neo__graph_later<neo__heard_stop>(d, seen, NEO__CUDA_HEARD, &later, "exchange: look",
+                                             heard, seen);
 }
 
 template <class T> static void neo__cuda_swap(T &x, T &y) {

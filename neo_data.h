@@ -1044,6 +1044,7 @@ static neo_status neo__criteo_schema(neo_ctx *ctx, const char *function, neo_ids
                                      int64_t max_rows, const int64_t *rows, const char *columns,
                                      neo_schema **schema) {
     neo_schema *s;
+    if (schema) *schema = NULL;
     NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
                "%s: ids is %d, neither hash nor dictionary", function, (int)ids);
     NEO__TRY(neo__schema_begin(ctx, function, NEO_FORMAT_CRITEO, function, schema, &s));
@@ -6458,6 +6459,7 @@ static neo_status neo__schema_triples(neo_ctx *ctx, const char *function, neo_fo
                                       const char *const *prefixes, int prefix_count,
                                       const int64_t *rows, int modulo, neo_schema **schema) {
     neo_schema *s;
+    if (schema) *schema = NULL;
     NEO__CHECK(prefix_count >= 1, NEO_ERR_ARG, "%s: there is no prefix", function);
     NEO__TRY(neo__schema_begin(ctx, function, format, prefixes, schema, &s));
     return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);

@@ -7235,11 +7235,11 @@ static neo_status neo__plan_try(neo_ctx *ctx, const neo_plan_desc *desc, const c
         tier->memory_bytes = tier->needs_bytes;
         found = neo__plan_try_once(ctx, desc, fn, uniform, &other);
     }
-    const int tried = tier->memory_bytes != tier->given_bytes;
+    const int tried = tier->memory_bytes != tier->given_bytes, lacks = tier->needs_bytes != 0;
     tier->memory_bytes = tier->given_bytes;
     neo_plan_destroy(other);
     if (!tried) return status;
-    return neo_fail(status, "%s%s", said, found == NEO_OK ? "" : ", or more");
+    return neo_fail(status, "%s%s", said, found != NEO_OK && lacks ? ", or more" : "");
 }
 NEO_API neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan) {
     return neo__plan_try(ctx, desc, "neo_plan_create", -1, plan);

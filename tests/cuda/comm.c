@@ -559,9 +559,10 @@ static neo_status diverges(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 /* Steps as graphs on every rank, with a sum over the ranks in the middle, for which no host waits.
-   The labels of one are wrong in the third: that rank gets its error, the others hear of it, all
-   where the fourth ends; none waits, the group works, and the next step has the right sum. */
-enum { STEP_ROWS = 40, BAD_RANK = 1 };
+   The labels of one, *user if that is not 0, are wrong in the third: that rank gets its error, the
+   others hear of it, all where the fourth ends; none waits, the group works, and the next step has
+   the right sum. */
+enum { STEP_ROWS = 40 };
 static neo_status step_of_rank(neo_comm *comm, neo_comm *there, neo_tensor *t, float *label,
                                double *loss) {
     neo_ctx *ctx = neo_comm_ctx(comm);
@@ -591,7 +592,7 @@ static neo_status graphs(neo_comm *comm, void *user) {
     neo_status status = NEO_OK;
     for (int step = 0; step < 4 && status == NEO_OK; step++) {
         for (int i = 0; i < n; i++) label[i] = (float)((i + rank + step) % 2);
-        if (bad && step == 2 && rank == BAD_RANK) label[7] = 3.0f;
+        if (bad && step == 2 && rank == bad) label[7] = 3.0f;
         if (step == 0) EXPECT_OK(comm, neo_tensor_zero(ctx, t[0]));
         status = neo_cuda_graph_begin(graph);
         if (status == NEO_OK) status = step_of_rank(comm, there, t, label, &loss);
@@ -599,10 +600,11 @@ static neo_status graphs(neo_comm *comm, void *user) {
         if (status == NEO_OK && step % 2) status = neo_cuda_graph_wait(graph);
     }
     if (bad) {
-        const int own = rank == BAD_RANK;
+        const int own = rank == bad;
+        const char *who = bad == 1 ? "rank 1 found an error" : "rank 17 found an error";
         EXPECT(comm, status == (own ? NEO_ERR_RANGE : NEO_ERR_PEER), "%s: %s",
                neo_status_string(status), neo_last_error());
-        EXPECT(comm, strstr(neo_last_error(), own ? "label of sample 7 is 3" : "another rank (1,"),
+        EXPECT(comm, strstr(neo_last_error(), own ? "label of sample 7 is 3" : who),
                "%s", neo_last_error());
         EXPECT_OK(comm, neo_comm_status(there));
         for (int i = 0; i < n; i++) label[i] = (float)((i + rank + 3) % 2);
@@ -628,6 +630,45 @@ static neo_status graphs(neo_comm *comm, void *user) {
     neo_cuda_graph_destroy(graph);
     neo_comm_destroy(there);
     for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &t[i]);
+    return NEO_OK;
+}
+/* The first rank's step has an error, and what it sends comes to the last by way of another. Where
+   *user is 0 the others have no graphs, and look at its word themselves. */
+static neo_status passed_on(neo_comm *comm, void *user) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    const int rank = neo_comm_rank(comm), records = *(int *)user || rank == 0;
+    int64_t n = STEP_ROWS;
+    float label[STEP_ROWS] = {0}, x[STEP_ROWS];
+    neo_comm *there;
+    neo_tensor t[3];
+    neo_cuda_graph *graph;
+    double loss = 0.0;
+    EXPECT_OK(comm, neo_comm_split_device(comm, 0, rank, &there));
+    for (int i = 0; i < 3; i++) EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &t[i]));
+    for (int i = 0; i < 3; i++) EXPECT_OK(comm, neo_tensor_zero(ctx, t[i]));
+    EXPECT_OK(comm,
+              neo_cuda_graph_create((neo_device *)(uintptr_t)neo_ctx_device(ctx), NULL, &graph));
+    if (rank == 0) label[7] = 3.0f;
+    if (records) EXPECT_OK(comm, neo_cuda_graph_begin(graph));
+    EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(label, NEO_F32, n), t[1]));
+    neo_status status = NEO_OK;
+    if (rank == 0) status = neo_bce_with_logits(ctx, NULL, t[0], t[1], t[2], &loss);
+    if (status == NEO_OK)
+        status = neo_comm_broadcast(there, t[2].data, n, NEO_F32, 0, NULL);
+    if (status == NEO_OK) status = neo_scale(ctx, t[0], 0.5f, NULL);
+    if (status == NEO_OK && records) status = neo_cuda_graph_end(graph);
+    if (status == NEO_OK && records) status = neo_cuda_graph_wait(graph);
+    if (rank) {
+        EXPECT(comm, status == NEO_ERR_PEER && strstr(neo_last_error(), "found an error in its"),
+               "%s: %s", neo_status_string(status), neo_last_error());
+    } else {
+        EXPECT(comm, status == NEO_ERR_RANGE || (status == NEO_ERR_PEER && !*(int *)user),
+               "%s: %s", neo_status_string(status), neo_last_error());
+    }
+    neo_cuda_graph_destroy(graph);
+    EXPECT_OK(comm, neo_tensor_copy(ctx, t[0], neo_tensor_1d(x, NEO_F32, n)));
+    neo_comm_destroy(there);
+    for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &t[i]);
     return NEO_OK;
 }
 static void expect_refused(const neo_comm_desc *d, neo_comm_fn fn, neo_status expected,
@@ -737,6 +778,11 @@ int main(void) {
     for (int W = 1; W <= 3; W++) bad += run_ranks(W, &own, beside, NULL);
     emu_set_lazy(0);
     for (int spoilt = 0; spoilt < 2; spoilt++) bad += run_ranks(3, &own, graphs, &spoilt);
+    for (int records = 0; records < 2; records++) bad += run_ranks(4, &own, passed_on, &records);
+#if defined(EMULATED)
+    int of_many = 17;
+    bad += run_ranks(18, &own, graphs, &of_many);
+#endif
     same.open_device = same_device, same.open_user = &first;
     expect_refused(&same, never, NEO_ERR_ARG, "the same device");
     late.open_device = late_device;

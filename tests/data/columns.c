@@ -368,6 +368,13 @@ static void bad_criteo(void) {
     CHECK_ERR(neo_schema_criteo_columns(ctx, NEO_IDS_HASH, 0, NULL, "C7", &s), NEO_ERR_ARG,
               "C7 has 0 rows, fewer than 1");
     CHECK(s == NULL);
+    neo_schema *const other = (neo_schema *)(void *)ctx; /* whatever it was */
+    s = other;
+    CHECK_ERR(neo_schema_criteo(ctx, (neo_ids)7, 9, NULL, &s), NEO_ERR_ARG, "ids is 7");
+    CHECK(s == NULL);
+    s = other;
+    CHECK_ERR(neo_schema_npy(ctx, names, 0, NULL, 0, &s), NEO_ERR_ARG, "there is no prefix");
+    CHECK(s == NULL);
 }
 
 int main(void) {

@@ -374,6 +374,12 @@ static void named_bytes_are_enough(void) {
         neo_plan_destroy(plan);
         model_free();
     }
+    neo_plan *plan = NULL; /* the tier's are, where ranks have no room then */
+    model_make(BATCH, 16, 4, ROWS, IDS);
+    m.plan.cluster.memory_bytes = 10;
+    CHECK_ERR(plan_within(1000, 0, &plan), NEO_ERR_CAPACITY, "memory_bytes is 1000, ");
+    CHECK(!strstr(neo_last_error(), "or more"));
+    model_free();
 }
 /* Bytes of lines and copies of the rank with most. */
 static int64_t held(const neo_plan *plan) {
