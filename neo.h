@@ -1004,7 +1004,7 @@ enum { NEO_MAX_HEAD_DIM = 512, NEO_MAX_TIME_BUCKETS = 4096 };
                          the time of the next row, so that a query knows when it is asked */
 typedef struct neo_attention_bias {
     neo_tensor table;  /* [heads][buckets] f32, or [1][buckets], of all heads; last stride 1 */
-    neo_tensor bounds; /* [buckets - 1] i64, contiguous, increasing; of one bucket: none */
+    neo_tensor bounds; /* [buckets - 1] i64, contiguous, rising or equal; of one bucket: none */
     neo_tensor times;  /* [N] i64, contiguous, of each row of k, in any order; none: row numbers */
     neo_tensor asked;  /* like times, of row i as a query; none: times */
     neo_tensor dtable; /* of a backward: the table's gradient, contiguous; none: not wanted */
@@ -1029,7 +1029,7 @@ typedef struct neo_attention_desc {
                            sequence b has the rows offsets[b] .. offsets[b + 1]. None: every
                            sequence has `length` rows */
     const neo_attention_bias *bias; /* [bias_count], added in order, each sum rounded */
-    int bias_count;                 /* 0, 1 or 2 */
+    int bias_count;                 /* 1 or 2; without bias 0 */
     const neo_leaves *leaves;       /* of the sequences, for dtable; a sample is a sequence, and
                                        rows_per_sample is not read; NULL: all */
 } neo_attention_desc;
@@ -1074,7 +1074,7 @@ typedef struct neo_attention_desc {
             in a backward, with offsets, or, as 2^31 tiles, on a GPU; y of bf16 where it may not be.
             Of a bias (the message says which): NEO_ERR_ARG: more than 2 of them, asked without
             times, dtable without each, leaves that are bad. NEO_ERR_SHAPE. NEO_ERR_FORMAT: bounds
-            do not increase (on a device nobody looks: they are some buckets then).
+            decrease (on a device nobody looks: they are some buckets then).
             NEO_ERR_UNSUPPORTED: buckets by times above NEO_MAX_TIME_BUCKETS, in both together; y of
             bf16.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
@@ -9736,9 +9736,9 @@ static neo_status neo__attention_bias_of(neo__attention_call *call, neo_ctx *ctx
     to->table_row = rows == 1 ? 0 : from->table.stride[0];
     NEO__TRY(neo__bias_integers(ctx, fn, &t[3], buckets - 1, buckets > 1, &to->bounds));
     for (int64_t i = 1; i < buckets - 1 && !neo_ctx_device(ctx); i++)
-        NEO__CHECK(to->bounds[i - 1] < to->bounds[i], NEO_ERR_FORMAT,
-                   "%s: %s do not increase at %" PRId64 ", from %" PRId64 " to %" PRId64, fn,
-                   t[3].name, i, to->bounds[i - 1], to->bounds[i]);
+        NEO__CHECK(to->bounds[i - 1] <= to->bounds[i], NEO_ERR_FORMAT,
+                   "%s: %s decrease at %" PRId64 ", from %" PRId64 " to %" PRId64, fn, t[3].name, i,
+                   to->bounds[i - 1], to->bounds[i]);
     NEO__TRY(neo__bias_integers(ctx, fn, &t[4], call->rows, 0, &to->times));
     NEO__TRY(neo__bias_integers(ctx, fn, &t[5], call->rows, 0, &to->asked));
     NEO__CHECK(neo__given(from->times) || !neo__given(from->asked), NEO_ERR_ARG,
@@ -9756,9 +9756,9 @@ static neo_status neo__attention_bias_of(neo__attention_call *call, neo_ctx *ctx
 }
 static neo_status neo__attention_biases(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                         const neo_attention_desc *desc) {
-    int64_t by_times = 0;
-    NEO__CHECK(desc->bias_count >= 0 && desc->bias_count <= 2, NEO_ERR_ARG,
-               "%s: bias_count is %d, not in [0, 2]", fn, desc->bias_count);
+    int64_t by_times = 0, least = desc->bias != NULL;
+    NEO__CHECK(desc->bias_count >= least && desc->bias_count <= 2, NEO_ERR_ARG,
+               "%s: bias_count is %d, not in [%" PRId64 ", 2]", fn, desc->bias_count, least);
     NEO__CHECK(desc->bias || desc->bias_count == 0, NEO_ERR_ARG, "%s: bias is NULL", fn);
     NEO__CHECK(!call->narrow_y || desc->bias_count == 0, NEO_ERR_UNSUPPORTED,
                "%s: y of bf16 with a bias", fn);
