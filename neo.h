@@ -101,9 +101,9 @@
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
      NEO_INFERENCE        everywhere      only what predicting needs (neo_serve.h): no backward, no
-                                          optimizer, loss, metric, report, table that learns or
-                                          reader; parameters begin with zeros; check_finite has no
-                                          effect. 150 KB of text by gcc -O2 for x86-64
+                                          optimizer, loss, metric, reader, report, learning table;
+                                          attention by softmax alone, without offsets and bias;
+                                          parameters begin at 0; no check_finite. 150 KB by gcc -O2
    ------------------------------------------------------------------------ */
 #if defined(NEO_INFERENCE) && (defined(__OPTIMIZE_SIZE__) || defined(__clang__)) &&                \
     !defined(NEO_NO_COLD)
@@ -1385,7 +1385,7 @@ typedef struct neo_gradcheck_desc {
     void *user;
     neo_tensor value;    /* f32, contiguous: nudged one element at a time, restored */
     neo_tensor grad;     /* the gradient of loss with respect to value, from your backward */
-    double step;         /* 0: 1e-2 (f32 sums are coarse) */
+    double step;         /* 0: 1e-2 (f32 sums are coarse); off by its square where loss bends */
     double rel_tol;      /* 0: 2e-2 */
     double abs_tol;      /* 0: 1e-4 */
     int64_t max_elements;/* 0: all; else that many, spread evenly */
@@ -7119,14 +7119,14 @@ NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) {
     return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
 }
 static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count,
-                                    const char *function, const char *name) {
-    if (t.ndim == 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
+                                    const char *fn, const char *name) {
+    if (t.ndim == 0 && !t.data) return neo__no_data(fn, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
-               "%s: %s is not an f32 tensor [%" PRId64 "]", function, name, count);
-    if (count > 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    NEO__CHECK(count <= 1 || t.stride[0] == 1, NEO_ERR_SHAPE, "%s: %s is not contiguous", function,
-               name);
-    return neo__check_place(ctx, t, function, name);
+               "%s: %s is not an f32 tensor [%" PRId64 "], but %s [%" PRId64 "] of %d dimensions",
+               fn, name, count, neo_dtype_name(t.dtype), t.shape[0], (int)t.ndim);
+    if (count > 0 && !t.data) return neo__no_data(fn, name, t, NEO_ERR_SHAPE);
+    NEO__CHECK(count <= 1 || t.stride[0] == 1, NEO_ERR_SHAPE, "%s: %s is not contiguous", fn, name);
+    return neo__check_place(ctx, t, fn, name);
 }
 /* The bias of a layer whose operands are of `dtype`; or none. */
 static neo_status neo__check_bias(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t count,
@@ -13608,7 +13608,7 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                    all / NEO__LINE_WAYS < UINT32_MAX,
                NEO_ERR_ARG,
                "%s: table '%s': %" PRId64 " rows for keys are no multiple of %" PRId64
-               " (32 row_buckets); the next is %" PRId64,
+               " (32 times row_buckets); the next is %" PRId64,
                fn, table->name, all, unit, all / unit * unit + unit);
     NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_SCORE, NEO_ERR_ARG,
                "%s: table '%s': keys: evict %d does not exist", fn, table->name, (int)keys->evict);

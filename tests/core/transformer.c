@@ -803,7 +803,7 @@ static void norm_errors(void) {
     CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, 0, x, x), NEO_ERR_SHAPE,
               "stats is [4][3], expected [4][2]");
     CHECK_ERR(neo_rms_norm_forward(ctx, x, v, 0, x, s), NEO_ERR_SHAPE,
-              "stats is not an f32 tensor [4]");
+              "stats is not an f32 tensor [4], but f32 [4] of 2 dimensions");
     CHECK_ERR(neo_rms_norm_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 0), none, 0, x, s),
               NEO_ERR_SHAPE, "x has no columns");
     CHECK_ERR(neo_layer_norm_forward(ctx, x, away, v, 0, x, s), NEO_ERR_STATE,
@@ -865,7 +865,7 @@ static void attention_errors(void) {
     CHECK_ERR(FORWARD(x, x, x, s, s), NEO_ERR_SHAPE, "y is [8][2]");
     CHECK_ERR(FORWARD(x, x, x, x, x), NEO_ERR_SHAPE, "lse is [8][6], expected [8][2]");
     CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, none, x, x, x, x), NEO_ERR_SHAPE,
-              "lse is not");
+              "lse is none");
     CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, s, x, x, s, x), NEO_ERR_SHAPE,
               "dk is [8][2]");
     d.length = 3;
