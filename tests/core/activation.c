@@ -229,13 +229,13 @@ static void refusals(void) {
     CHECK_ERR(neo_activation_forward(ctx, (neo_activation)9, a, a), NEO_ERR_ARG,
               "no activation 9");
     CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, a, b), NEO_ERR_SHAPE, "y has");
-    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, none, b), NEO_ERR_SHAPE, "z is not");
+    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, none, b), NEO_ERR_SHAPE, "z is none");
     CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, b, neo_tensor_transpose(b, 0, 1)),
               NEO_ERR_SHAPE, "y is not");
     CHECK_ERR(neo_activation_backward(ctx, NEO_ACT_GELU, none, a, a, a), NEO_ERR_SHAPE,
-              "z is not");
+              "z is none");
     CHECK_ERR(neo_activation_backward(ctx, NEO_ACT_TANH, a, none, a, a), NEO_ERR_SHAPE,
-              "y is not");
+              "y is none");
     CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, neo_tensor_1d(z, NEO_I32, 6), a),
               NEO_ERR_SHAPE, "z is not");
     CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, a, neo_tensor_1d(z, NEO_BF16, 6)),
