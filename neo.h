@@ -441,9 +441,9 @@ typedef struct neo_group {
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
    computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
    error where the context is of a neo_fsdp over several ranks).
-
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
-   then that many times the samples of the leaves, and rows of a leaf add in order.
+   then that many times the samples of the leaves, and rows of a leaf add in order. Sequences of
+   different lengths: leaf by leaf, one of n rows as {V n, v, 1}; neo_tree_sum adds the gradients.
    ------------------------------------------------------------------------ */
 typedef struct neo_leaves {
     int64_t batch; /* samples of the whole (global) batch */
