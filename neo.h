@@ -9835,7 +9835,7 @@ static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, c
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
     (void)call, (void)ctx;
-    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && desc->offsets.ndim == 0 && !desc->bias_count,
+    NEO__CHECK(!(desc->kind || desc->offsets.ndim || desc->bias || desc->bias_count),
                NEO_ERR_UNSUPPORTED, "%s: NEO_INFERENCE leaves out SiLU, offsets and biases", fn);
     return NEO_OK;
 }
