@@ -101,9 +101,9 @@
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
      NEO_INFERENCE        everywhere      only what predicting needs (neo_serve.h): no backward, no
-                                          optimizer, loss, metric, report, table that learns or
-                                          reader; parameters begin with zeros; check_finite has no
-                                          effect. 150 KB of text by gcc -O2 for x86-64
+                                          optimizer, loss, metric, reader, report, learning table;
+                                          attention by softmax alone, without offsets and bias;
+                                          parameters begin at 0; no check_finite. 150 KB by gcc -O2
    ------------------------------------------------------------------------ */
 #if defined(NEO_INFERENCE) && (defined(__OPTIMIZE_SIZE__) || defined(__clang__)) &&                \
     !defined(NEO_NO_COLD)
@@ -441,9 +441,9 @@ typedef struct neo_group {
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
    computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
    error where the context is of a neo_fsdp over several ranks).
-
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
-   then that many times the samples of the leaves, and rows of a leaf add in order.
+   then that many times the samples of the leaves, and rows of a leaf add in order. Sequences of
+   different lengths: leaf by leaf, one of n rows as {V n, v, 1}; neo_tree_sum adds the gradients.
    ------------------------------------------------------------------------ */
 typedef struct neo_leaves {
     int64_t batch; /* samples of the whole (global) batch */
@@ -1004,7 +1004,7 @@ enum { NEO_MAX_HEAD_DIM = 512, NEO_MAX_TIME_BUCKETS = 4096 };
                          the time of the next row, so that a query knows when it is asked */
 typedef struct neo_attention_bias {
     neo_tensor table;  /* [heads][buckets] f32, or [1][buckets], of all heads; last stride 1 */
-    neo_tensor bounds; /* [buckets - 1] i64, contiguous, increasing; of one bucket: none */
+    neo_tensor bounds; /* [buckets - 1] i64, contiguous, rising or equal; of one bucket: none */
     neo_tensor times;  /* [N] i64, contiguous, of each row of k, in any order; none: row numbers */
     neo_tensor asked;  /* like times, of row i as a query; none: times */
     neo_tensor dtable; /* of a backward: the table's gradient, contiguous; none: not wanted */
@@ -1029,7 +1029,7 @@ typedef struct neo_attention_desc {
                            sequence b has the rows offsets[b] .. offsets[b + 1]. None: every
                            sequence has `length` rows */
     const neo_attention_bias *bias; /* [bias_count], added in order, each sum rounded */
-    int bias_count;                 /* 0, 1 or 2 */
+    int bias_count;                 /* 1 or 2; without bias 0 */
     const neo_leaves *leaves;       /* of the sequences, for dtable; a sample is a sequence, and
                                        rows_per_sample is not read; NULL: all */
 } neo_attention_desc;
@@ -1074,7 +1074,7 @@ typedef struct neo_attention_desc {
             in a backward, with offsets, or, as 2^31 tiles, on a GPU; y of bf16 where it may not be.
             Of a bias (the message says which): NEO_ERR_ARG: more than 2 of them, asked without
             times, dtable without each, leaves that are bad. NEO_ERR_SHAPE. NEO_ERR_FORMAT: bounds
-            do not increase (on a device nobody looks: they are some buckets then).
+            decrease (on a device nobody looks: they are some buckets then).
             NEO_ERR_UNSUPPORTED: buckets by times above NEO_MAX_TIME_BUCKETS, in both together; y of
             bf16.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
@@ -1385,7 +1385,7 @@ typedef struct neo_gradcheck_desc {
     void *user;
     neo_tensor value;    /* f32, contiguous: nudged one element at a time, restored */
     neo_tensor grad;     /* the gradient of loss with respect to value, from your backward */
-    double step;         /* 0: 1e-2 (f32 sums are coarse) */
+    double step;         /* 0: 1e-2 (f32 sums are coarse); off by its square where loss bends */
     double rel_tol;      /* 0: 2e-2 */
     double abs_tol;      /* 0: 1e-4 */
     int64_t max_elements;/* 0: all; else that many, spread evenly */
@@ -7122,14 +7122,14 @@ NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) {
     return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
 }
 static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count,
-                                    const char *function, const char *name) {
-    if (t.ndim == 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
+                                    const char *fn, const char *name) {
+    if (t.ndim == 0 && !t.data) return neo__no_data(fn, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
-               "%s: %s is not an f32 tensor [%" PRId64 "]", function, name, count);
-    if (count > 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    NEO__CHECK(count <= 1 || t.stride[0] == 1, NEO_ERR_SHAPE, "%s: %s is not contiguous", function,
-               name);
-    return neo__check_place(ctx, t, function, name);
+               "%s: %s is not an f32 tensor [%" PRId64 "], but %s [%" PRId64 "] of %d dimensions",
+               fn, name, count, neo_dtype_name(t.dtype), t.shape[0], (int)t.ndim);
+    if (count > 0 && !t.data) return neo__no_data(fn, name, t, NEO_ERR_SHAPE);
+    NEO__CHECK(count <= 1 || t.stride[0] == 1, NEO_ERR_SHAPE, "%s: %s is not contiguous", fn, name);
+    return neo__check_place(ctx, t, fn, name);
 }
 /* The bias of a layer whose operands are of `dtype`; or none. */
 static neo_status neo__check_bias(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t count,
@@ -9739,9 +9739,9 @@ static neo_status neo__attention_bias_of(neo__attention_call *call, neo_ctx *ctx
     to->table_row = rows == 1 ? 0 : from->table.stride[0];
     NEO__TRY(neo__bias_integers(ctx, fn, &t[3], buckets - 1, buckets > 1, &to->bounds));
     for (int64_t i = 1; i < buckets - 1 && !neo_ctx_device(ctx); i++)
-        NEO__CHECK(to->bounds[i - 1] < to->bounds[i], NEO_ERR_FORMAT,
-                   "%s: %s do not increase at %" PRId64 ", from %" PRId64 " to %" PRId64, fn,
-                   t[3].name, i, to->bounds[i - 1], to->bounds[i]);
+        NEO__CHECK(to->bounds[i - 1] <= to->bounds[i], NEO_ERR_FORMAT,
+                   "%s: %s decrease at %" PRId64 ", from %" PRId64 " to %" PRId64, fn, t[3].name, i,
+                   to->bounds[i - 1], to->bounds[i]);
     NEO__TRY(neo__bias_integers(ctx, fn, &t[4], call->rows, 0, &to->times));
     NEO__TRY(neo__bias_integers(ctx, fn, &t[5], call->rows, 0, &to->asked));
     NEO__CHECK(neo__given(from->times) || !neo__given(from->asked), NEO_ERR_ARG,
@@ -9759,9 +9759,9 @@ static neo_status neo__attention_bias_of(neo__attention_call *call, neo_ctx *ctx
 }
 static neo_status neo__attention_biases(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                         const neo_attention_desc *desc) {
-    int64_t by_times = 0;
-    NEO__CHECK(desc->bias_count >= 0 && desc->bias_count <= 2, NEO_ERR_ARG,
-               "%s: bias_count is %d, not in [0, 2]", fn, desc->bias_count);
+    int64_t by_times = 0, least = desc->bias != NULL;
+    NEO__CHECK(desc->bias_count >= least && desc->bias_count <= 2, NEO_ERR_ARG,
+               "%s: bias_count is %d, not in [%" PRId64 ", 2]", fn, desc->bias_count, least);
     NEO__CHECK(desc->bias || desc->bias_count == 0, NEO_ERR_ARG, "%s: bias is NULL", fn);
     NEO__CHECK(!call->narrow_y || desc->bias_count == 0, NEO_ERR_UNSUPPORTED,
                "%s: y of bf16 with a bias", fn);
@@ -9838,7 +9838,7 @@ static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, c
 static neo_status neo__attention_kind(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                       const neo_attention_desc *desc) {
     (void)call, (void)ctx;
-    NEO__CHECK(desc->kind == NEO_ATTENTION_SOFTMAX && desc->offsets.ndim == 0 && !desc->bias_count,
+    NEO__CHECK(!(desc->kind || desc->offsets.ndim || desc->bias || desc->bias_count),
                NEO_ERR_UNSUPPORTED, "%s: NEO_INFERENCE leaves out SiLU, offsets and biases", fn);
     return NEO_OK;
 }
@@ -13611,7 +13611,7 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                    all / NEO__LINE_WAYS < UINT32_MAX,
                NEO_ERR_ARG,
                "%s: table '%s': %" PRId64 " rows for keys are no multiple of %" PRId64
-               " (32 row_buckets); the next is %" PRId64,
+               " (32 times row_buckets); the next is %" PRId64,
                fn, table->name, all, unit, all / unit * unit + unit);
     NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_SCORE, NEO_ERR_ARG,
                "%s: table '%s': keys: evict %d does not exist", fn, table->name, (int)keys->evict);

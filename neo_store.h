@@ -2804,7 +2804,7 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
                    desc->prefetch >= 0 && desc->prefetch <= NEO__TIER_MOST_AHEAD &&
                    desc->ahead_rows >= 0 && (desc->prefetch || !desc->ahead_rows),
                NEO_ERR_ARG,
-               "%s: queue_depth is %d (0 .. 256), evict %d, period %" PRId64
+               "%s: queue_depth is %d (0 .. 256), evict %d (0: LRU, 1: LFU), period %" PRId64
                ", prefetch %d (0 .. %d), ahead_rows %" PRId64 " (of prefetch)",
                fn, desc->queue_depth, (int)desc->evict, desc->period, desc->prefetch,
                (int)NEO__TIER_MOST_AHEAD, desc->ahead_rows);

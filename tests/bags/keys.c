@@ -461,7 +461,7 @@ static void calls(void) {
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "the next is 96");
     m.table[0].rows = ROWS;
     m.table[0].row_buckets = 3;
-    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "32 row_buckets");
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "32 times row_buckets");
     m.table[0].row_buckets = 0;
     m.table[0].keys.evict = NEO_EVICT_AGE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "period 0 is below 1");

@@ -803,7 +803,7 @@ static void norm_errors(void) {
     CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, 0, x, x), NEO_ERR_SHAPE,
               "stats is [4][3], expected [4][2]");
     CHECK_ERR(neo_rms_norm_forward(ctx, x, v, 0, x, s), NEO_ERR_SHAPE,
-              "stats is not an f32 tensor [4]");
+              "stats is not an f32 tensor [4], but f32 [4] of 2 dimensions");
     CHECK_ERR(neo_rms_norm_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 0), none, 0, x, s),
               NEO_ERR_SHAPE, "x has no columns");
     CHECK_ERR(neo_layer_norm_forward(ctx, x, away, v, 0, x, s), NEO_ERR_STATE,
@@ -908,9 +908,39 @@ static void memory(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Leaves of different numbers of rows, one of none: {V n, v, 1} is leaf v of n rows, and their
+   gradients add to that of all rows, here in whole numbers. */
+static void uneven_leaves(void) {
+    enum { LEAVES = 4, ROWS = 40, IN = 5, OUT = 3 };
+    static const int64_t begin[LEAVES + 1] = {0, 10, 10, 14, ROWS};
+    static float x[ROWS * IN], dz[ROWS * OUT], w[OUT * IN], part[LEAVES][OUT * IN], sum[OUT * IN];
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, LEAVES);
+    neo_tensor parts[LEAVES];
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i * 37 % 11 - 5);
+    for (int i = 0; i < ROWS * OUT; i++) dz[i] = (float)(i * 53 % 7 - 3);
+    for (int v = 0; v < LEAVES; v++) {
+        const int64_t n = begin[v + 1] - begin[v];
+        const neo_leaves leaf = {LEAVES * n, v, 1, 0};
+        parts[v] = neo_tensor_2d(part[v], NEO_F32, OUT, IN);
+        CHECK_OK(neo_linear_backward(
+            ctx, &leaf, neo_tensor_2d(x + begin[v] * IN, NEO_F32, n, IN),
+            neo_tensor_2d(w, NEO_F32, OUT, IN),
+            neo_tensor_2d(dz + begin[v] * OUT, NEO_F32, n, OUT), none, parts[v], none));
+    }
+    CHECK_OK(neo_tree_sum(ctx, parts, LEAVES, neo_tensor_2d(sum, NEO_F32, OUT, IN)));
+    for (int o = 0; o < OUT; o++)
+        for (int i = 0; i < IN; i++) {
+            float want = 0;
+            for (int r = 0; r < ROWS; r++) want += dz[r * OUT + o] * x[r * IN + i];
+            CHECK(sum[o * IN + i] == want);
+        }
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(norms);
     RUN(norm_parts);
+    RUN(uneven_leaves);
     RUN(embedding);
     RUN(embedding_parts);
     RUN(attention);

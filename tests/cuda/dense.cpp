@@ -1298,7 +1298,7 @@ static void bias_make(neo_attention_bias *bias, int64_t rows, int64_t heads, int
         const int64_t tables = b == 0 || option ? heads : 1;
         int64_t *bounds = (int64_t *)make(buckets + 1, sizeof *bounds); /* none has no memory */
         for (int64_t n = 0; n < buckets; n++)
-            bounds[n] = b == 0 ? 3 * n - 40 : option ? 2 * n - 100 : n * n * n;
+            bounds[n] = b == 0 ? 3 * n - 40 : option ? n / 2 * 4 - 100 : n * n * n;
         bias[b].table = matrix(floats(tables * buckets), tables, buckets, buckets);
         bias[b].dtable = matrix(floats(tables * buckets), tables, buckets, buckets);
         bias[b].each =

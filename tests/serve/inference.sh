@@ -28,13 +28,14 @@ int main(void) {
     int64_t offsets[2] = {0, 2};
     neo_ctx_desc defaults = {0};
     neo_attention_desc d = {.length = 2, .heads = 1, .kind = NEO_ATTENTION_SILU};
+    const neo_attention_bias bias = {{0}};
     neo_tensor in = neo_tensor_2d(x, NEO_F32, 2, 1), out = neo_tensor_2d(y, NEO_F32, 2, 1);
     neo_ctx *ctx;
     if (neo_ctx_create(&defaults, &ctx) != NEO_OK) return 1;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (neo_attention_forward(ctx, &d, in, in, in, out, neo_tensor_none()) == NEO_OK) return 1;
         puts(neo_last_error());
-        d.kind = NEO_ATTENTION_SOFTMAX, d.bias_count = i;
+        d.kind = NEO_ATTENTION_SOFTMAX, d.bias_count = i % 2, d.bias = i == 2 ? &bias : NULL;
         d.offsets = i ? neo_tensor_none() : neo_tensor_1d(offsets, NEO_I64, 2);
     }
     return 0;
@@ -43,7 +44,7 @@ END
     try "attention" gcc -std=c11 -DNEO_INFERENCE -I. -o "$W/silu" "$W/silu.c" "$W/neo.o" -lm \
         -pthread
     same "attention that is left out" "$("$W/silu" | uniq -c | sed 's/^ *//')" \
-        "3 neo_attention_forward: NEO_INFERENCE leaves out SiLU, offsets and biases"
+        "4 neo_attention_forward: NEO_INFERENCE leaves out SiLU, offsets and biases"
 else
     skip "the size of the object: it is stated for gcc and x86-64"
 fi
