@@ -17536,6 +17536,14 @@ static int64_t neo__see_sequences(neo__finite *seen, const neo__attention_call *
     return NEO__MAX(bound[1] - bound[0], (int64_t)0);
 }
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
+    seen->first = 0; /* rows of biases are all read */
+    for (int i = 0; i < call->biases; i++) {
+        const neo__attention_bias *bias = &call->bias[i];
+        neo__see(seen, 0, i ? "bias[1].table" : "bias[0].table", bias->table,
+                 bias->table_row ? call->heads : 1, bias->buckets, bias->table_row);
+        neo__see(seen, 1, i ? "bias[1].each" : "bias[0].each", bias->each,
+                 call->sequences * call->heads, bias->buckets, bias->buckets);
+    }
     const int64_t cols = call->heads * call->dim, rows = neo__see_sequences(seen, call);
     const int64_t queries =
         call->offsets ? rows : call->sequences * call->queries; /* all, in a backward */
@@ -17544,13 +17552,6 @@ static void neo__see_attention(neo__finite *seen, const neo__attention_call *cal
     neo__see(seen, 0, "q", call->q, queries, cols, call->q_row);
     neo__see(seen, 0, "k", call->k, rows, cols, call->k_row);
     neo__see(seen, 0, "v", call->v, rows, cols, call->v_row);
-    for (int i = 0; i < call->biases; i++) {
-        const neo__attention_bias *bias = &call->bias[i];
-        neo__see(seen, 0, i ? "bias[1].table" : "bias[0].table", bias->table,
-                 bias->table_row ? call->heads : 1, bias->buckets, bias->table_row);
-        neo__see(seen, 1, i ? "bias[1].each" : "bias[0].each", bias->each,
-                 call->sequences * call->heads, bias->buckets, bias->buckets);
-    }
     if (back) neo__see_dtype(seen, 0, "dy", call->dy, own, rows, cols, call->dy_row);
     neo__see_dtype(seen, !back, "y", call->y, own, queries, cols, call->y_row);
     neo__see(seen, !back, "lse", call->lse, queries, call->heads, call->lse_row);
