@@ -10186,14 +10186,10 @@ static void neo__attention_bias_end(const neo__attention *of, neo__attention_scr
                                     int64_t head) {
     for (int b = 0; b < of->call->biases; b++) {
         const neo__attention_bias *bias = &of->call->bias[b];
-        float *lane = neo__bias_lanes(of, scratch, b), *each = bias->each;
-        if (!each || !bias->times) continue;
-        each += head * bias->buckets;
-        for (int64_t n = 0; n < bias->buckets; n++, lane += 16) {
-            for (int half = 8; half > 0; half /= 2)
-                for (int l = 0; l < half; l++) lane[l] += lane[l + half];
-            each[n] = lane[0];
-        }
+        const float *lane = neo__bias_lanes(of, scratch, b);
+        if (!bias->each || !bias->times) continue;
+        float *each = bias->each + head * bias->buckets;
+        for (int64_t n = 0; n < bias->buckets; n++, lane += 16) each[n] = neo__tree16_scalar(lane);
     }
 }
 /* The dS of a pair of tiles is added to the sums. */
@@ -17524,7 +17520,7 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
     if (c->add) neo__see(f, 0, "dtable", c->to, to, c->dim, c->to_row);
     neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
 }
-/* Rows of sequences, from seen->first on: those around them are not read. */
+/* Rows of sequences, from seen->first on, until that is 0 again: those around them are not read. */
 static int64_t neo__see_sequences(neo__finite *seen, const neo__attention_call *call) {
     int64_t bound[2] = {0, call->rows};
     for (int i = 0; i < 2 && call->offsets && seen->status == NEO_OK; i++) {
@@ -17536,7 +17532,6 @@ static int64_t neo__see_sequences(neo__finite *seen, const neo__attention_call *
     return NEO__MAX(bound[1] - bound[0], (int64_t)0);
 }
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
-    seen->first = 0; /* rows of biases are all read */
     for (int i = 0; i < call->biases; i++) {
         const neo__attention_bias *bias = &call->bias[i];
         neo__see(seen, 0, i ? "bias[1].table" : "bias[0].table", bias->table,
@@ -17558,6 +17553,7 @@ static void neo__see_attention(neo__finite *seen, const neo__attention_call *cal
     neo__see_dtype(seen, 1, "dq", call->dq, own, rows, cols, call->dq_row);
     neo__see_dtype(seen, 1, "dk", call->dk, own, rows, cols, call->dk_row);
     neo__see_dtype(seen, 1, "dv", call->dv, own, rows, cols, call->dv_row);
+    seen->first = 0;
 }
 static void neo__see_interact(neo__finite *f, const neo__interact_call *c) {
     const int64_t dim = c->dim, wide = c->features * dim;

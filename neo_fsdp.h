@@ -839,9 +839,6 @@ NEO_API neo_status neo_tower_partition(neo_ctx *ctx, const double *affinity, con
 
 NEO_EXACT_BEGIN
 NEO__FEW_PASSES
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__COLD_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -7416,9 +7413,5 @@ NEO_API neo_status neo_tower_partition(neo_ctx *ctx, const double *affinity, con
     return status;
 }
 NEO__COLD_END
-
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

@@ -486,10 +486,6 @@ NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user)
 #include "neo_run.h" /* its implementation, if it was included without before */
 
 NEO_EXACT_BEGIN
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 
@@ -5294,9 +5290,5 @@ NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc) {
 #endif
 NEO__COLD_END
 NEO__HOST_END
-
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

@@ -154,10 +154,6 @@ NEO_API void neo_tier_reset_stats(neo_tier *tier);
 #include "neo_run.h" /* its implementation, if it was included without before */
 
 NEO_EXACT_BEGIN
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 
@@ -2883,9 +2879,5 @@ NEO_API void neo_tier_reset_stats(neo_tier *tier) {
 }
 NEO__COLD_END
 NEO__HOST_END
-
-#ifdef __cplusplus
-}
-#endif
 NEO_EXACT_END
 #endif /* implementation */

@@ -347,35 +347,28 @@ static neo_status attention(neo_ctx *ctx, neo_tensor *t, const void *arg) {
                                         t[8]);
     return status;
 }
+static void attention_biases(void) {
+    numbers(2, 21);
+    int64_t *bounds = (int64_t *)integers(20, 1).data;
+    for (int i = 0; i < 20; i++) bounds[i] = i * i - 30;
+    numbers(2, 21), numbers(10, 21);
+    numbers(1, 21), numbers(1, 21), numbers(10, 21);
+    integers(140, 90);
+}
 static void row_attention(void) {
     static const int64_t offsets[][6] = {{1, 31, 101, 101, 102, 133}, /* and bad ones: the same */
                                          {0, 70, 60, 71, 139, 140},   /* messages, and nothing is */
                                          {0, 69, 140, 140, 140, 140}}; /* written */
-    for (int way = 0; way < 10; way++) {
-        const int jagged = way < 8 ? way >> 2 : way - 6;
+    for (int way = 0; way < 14; way++) {
+        const int biased = way >= 10, jagged = biased ? 1 : way < 8 ? way >> 2 : way - 6;
         const neo_attention_desc d = {
             70, 2, way & 1, 0.0f, .dtype = NEO_F32,
             .kind = way & 2 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX};
         for (int i = 0; i < 4; i++) numbers(140, 12);
         numbers(140, 2);
         for (int i = 0; i < 4; i++) numbers(140, 12);
+        if (biased) attention_biases();
         if (jagged) memcpy(integers(6, 1).data, offsets[jagged - 1], sizeof offsets[0]);
-        CALL(attention, &d);
-    }
-    for (int way = 0; way < 4; way++) { /* with biases */
-        const neo_attention_desc d = {
-            70, 2, way & 1, 0.0f, .dtype = NEO_F32,
-            .kind = way & 2 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX};
-        for (int i = 0; i < 4; i++) numbers(140, 12);
-        numbers(140, 2);
-        for (int i = 0; i < 4; i++) numbers(140, 12);
-        numbers(2, 21);
-        int64_t *bounds = (int64_t *)integers(20, 1).data;
-        for (int i = 0; i < 20; i++) bounds[i] = i * i - 30;
-        numbers(2, 21), numbers(10, 21);
-        numbers(1, 21), numbers(1, 21), numbers(10, 21);
-        integers(140, 90);
-        memcpy(integers(6, 1).data, offsets[0], sizeof offsets[0]);
         CALL(attention, &d);
     }
 }

@@ -55,7 +55,7 @@ typedef struct work {
     void (*predict)(struct work *, const neo_cluster *, double *part); /* and of the whole */
     neo_ctx *ctx;
     double last, took[PARTS + 1]; /* of the step under way; the last: of no part */
-    int turns;                    /* batches that steps take in turns; 0: all */
+    int turns;                    /* batches that steps take in turns */
 } work;
 static void over(work *w, int part) {
     const double now = bench_seconds(w->ctx);
@@ -72,7 +72,7 @@ static double take(work *w, int i) {
     double all = 0;
     memset(w->took, 0, sizeof w->took);
     w->last = bench_seconds(w->ctx);
-    w->step(w, i % (w->turns ? w->turns : MOST_BATCHES));
+    w->step(w, i % w->turns);
     over(w, PARTS);
     for (int k = 0; k <= PARTS; k++) all += w->took[k];
     return all;
@@ -722,6 +722,7 @@ static void run(work *w, int threads, int wall) {
     char name[96];
     w->ctx = lists && !wall ? lists : bench_ctx(threads, 1);
     w->create(w);
+    w->turns = MOST_BATCHES;
     const double once = (take(w, 0), take(w, 1));
     int steps = (int)((bench.quick ? 0.3 : 2) / once);
     steps = steps < 3 ? 3 : steps > STEPS ? STEPS : steps;
