@@ -3,207 +3,7 @@
    Values and gradients are compared with naive loops in double, and with central differences; bits
    over instruction sets and numbers of threads, with the dense call of equal lengths, and with each
    sequence alone. Rows of no sequence are NaN in what a call reads, and 0 in what it writes. */
-#include "common.h"
-
-enum { MOST = 8 }; /* sequences of a case */
-typedef struct jagged_case {
-    neo_attention_desc desc;
-    int64_t sequences, dim, rows;
-    int64_t offsets[MOST + 1];
-    box qkv, dy;           /* [rows][3 cols], [rows][cols] */
-    box y, lse, dqkv;      /* what the calls write */
-} jagged_case;
-static int64_t cols_of(const jagged_case *c) { return c->desc.heads * c->dim; }
-static neo_tensor third(const jagged_case *c, neo_tensor t, int i) {
-    return neo_tensor_slice(t, 1, i * cols_of(c), cols_of(c));
-}
-static neo_tensor lse_of(const jagged_case *c) {
-    return c->desc.kind == NEO_ATTENTION_SILU ? none : c->lse.t;
-}
-
-/* Sequences of these lengths, behind `before` rows of none and with `behind` such at the end. */
-static jagged_case case_make(neo_attention_kind kind, int causal, int64_t heads, int64_t dim,
-                             int64_t count, const int64_t *lengths, int64_t before,
-                             int64_t behind) {
-    jagged_case c;
-    memset(&c, 0, sizeof c);
-    c.sequences = count, c.dim = dim, c.offsets[0] = before;
-    c.desc.heads = heads, c.desc.causal = causal, c.desc.kind = kind, c.desc.length = 1;
-    for (int64_t b = 0; b < count; b++) {
-        c.offsets[b + 1] = c.offsets[b] + lengths[b];
-        if (lengths[b] > c.desc.length) c.desc.length = lengths[b];
-    }
-    c.rows = c.offsets[count] + behind;
-    const int64_t cols = cols_of(&c);
-    c.qkv = box_make(c.rows, 3 * cols, 2), c.dy = box_make(c.rows, cols, 1);
-    c.y = box_make(c.rows, cols, 3), c.lse = box_make(c.rows, heads, 1);
-    c.dqkv = box_make(c.rows, 3 * cols, 5);
-    for (int64_t i = 0; i < c.rows; i++) {
-        if (i >= before && i < c.offsets[count]) continue;
-        for (int64_t j = 0; j < 3 * cols; j++) row_of(c.qkv.t, i)[j] = NAN;
-        for (int64_t j = 0; j < cols; j++) row_of(c.dy.t, i)[j] = NAN;
-    }
-    return c;
-}
-/* The descriptor points into the case, so it is set where the case stands. */
-static void case_is_jagged(jagged_case *c) {
-    c->desc.offsets = neo_tensor_1d(c->offsets, NEO_I64, c->sequences + 1);
-}
-static void case_outputs(jagged_case *c, const jagged_case *from) {
-    c->y = box_copy(from->y), c->lse = box_copy(from->lse), c->dqkv = box_copy(from->dqkv);
-}
-static void outputs_free(jagged_case *c) {
-    free(c->y.block), free(c->lse.block), free(c->dqkv.block);
-}
-static void case_free(jagged_case *c) {
-    outputs_free(c);
-    free(c->qkv.block), free(c->dy.block);
-}
-static neo_status forward(neo_ctx *ctx, const jagged_case *c) {
-    return neo_attention_forward(ctx, &c->desc, third(c, c->qkv.t, 0), third(c, c->qkv.t, 1),
-                                 third(c, c->qkv.t, 2), c->y.t, lse_of(c));
-}
-static neo_status backward(neo_ctx *ctx, const jagged_case *c) {
-    const neo_tensor y = c->desc.kind == NEO_ATTENTION_SILU ? none : c->y.t;
-    return neo_attention_backward(ctx, &c->desc, third(c, c->qkv.t, 0), third(c, c->qkv.t, 1),
-                                  third(c, c->qkv.t, 2), y, lse_of(c), c->dy.t,
-                                  third(c, c->dqkv.t, 0), third(c, c->dqkv.t, 1),
-                                  third(c, c->dqkv.t, 2));
-}
-
-/* ---- in double ---- */
-/* p[j] and its slope by the score, of row i; returns how many keys it sees. */
-static int64_t reference_row(const jagged_case *c, int64_t first, int64_t length, int64_t h,
-                             int64_t i, double *p, double *slope, double *lse) {
-    const int64_t D = c->dim, cols = cols_of(c), seen = c->desc.causal ? i + 1 : length;
-    const double scale = c->desc.scale != 0 ? (double)c->desc.scale : 1 / sqrt((double)D);
-    const double n = c->desc.divisor != 0 ? (double)c->desc.divisor : (double)c->desc.length;
-    double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < seen; j++) {
-        p[j] = 0;
-        for (int64_t d = 0; d < D; d++)
-            p[j] += (double)row_of(c->qkv.t, first + i)[h * D + d] *
-                    (double)row_of(c->qkv.t, first + j)[cols + h * D + d];
-        p[j] *= scale;
-        most = p[j] > most ? p[j] : most;
-    }
-    for (int64_t j = 0; j < seen; j++) {
-        const double s = p[j], gate = 1 / (1 + exp(-s));
-        p[j] = c->desc.kind == NEO_ATTENTION_SILU ? s * gate / n : exp(s - most);
-        slope[j] = gate * (1 + s * (1 - gate)) / n;
-        sum += p[j];
-    }
-    *lse = most + log(sum);
-    for (int64_t j = 0; j < seen && c->desc.kind == NEO_ATTENTION_SOFTMAX; j++) p[j] /= sum;
-    return seen;
-}
-/* One sequence and head; outputs: [rows][4 cols], y, dq, dk and dv. */
-static void reference_head(const jagged_case *c, int64_t b, int64_t h, double *to, double *lse) {
-    const int64_t first = c->offsets[b], length = c->offsets[b + 1] - first, D = c->dim;
-    const int64_t cols = cols_of(c);
-    const double scale = c->desc.scale != 0 ? (double)c->desc.scale : 1 / sqrt((double)D);
-    double *p = calloc((size_t)(3 * length + 1), sizeof *p), *slope = p + length,
-           *dp = slope + length;
-#define TO(part, i) (to + (first + (i)) * 4 * cols + (part) * cols + h * D)
-#define IN(part, i) (row_of(c->qkv.t, first + (i)) + (part) * cols + h * D)
-    for (int64_t i = 0; i < length; i++) {
-        const float *dy = row_of(c->dy.t, first + i) + h * D;
-        double delta = 0;
-        const int64_t seen = reference_row(c, first, length, h, i, p, slope,
-                                           &lse[(first + i) * c->desc.heads + h]);
-        for (int64_t j = 0; j < seen; j++) {
-            dp[j] = 0;
-            for (int64_t d = 0; d < D; d++) {
-                TO(0, i)[d] += p[j] * (double)IN(2, j)[d];
-                dp[j] += (double)dy[d] * (double)IN(2, j)[d];
-                TO(3, j)[d] += p[j] * (double)dy[d];
-            }
-            delta += p[j] * dp[j];
-        }
-        for (int64_t j = 0; j < seen; j++) {
-            const double ds = scale * (c->desc.kind == NEO_ATTENTION_SILU ? slope[j] * dp[j]
-                                                                          : p[j] * (dp[j] - delta));
-            for (int64_t d = 0; d < D; d++) {
-                TO(1, i)[d] += ds * (double)IN(1, j)[d];
-                TO(2, j)[d] += ds * (double)IN(0, i)[d];
-            }
-        }
-    }
-    free(p);
-}
-/* Of an output [rows][cols]: rows of no sequence are 0, and not -0. */
-static void near_output(const jagged_case *c, const char *what, neo_tensor got, const double *want,
-                        int64_t want_row, double tol) {
-    for (int64_t i = 0; i < got.shape[0]; i++)
-        for (int64_t j = 0; j < got.shape[1]; j++) {
-            const float g = row_of(got, i)[j];
-            const double w = want[i * want_row + j];
-            const int inside = i >= c->offsets[0] && i < c->offsets[c->sequences];
-            if (inside ? fabs((double)g - w) <= tol * (1 + fabs(w)) : g == 0 && !signbit(g))
-                continue;
-            FAIL("%s of kind %d, causal %d: [%d][%d] is %.9g, expected %.9g", what,
-                 (int)c->desc.kind, c->desc.causal, (int)i, (int)j, (double)g, w);
-            return;
-        }
-}
-static void near_reference(const jagged_case *c) {
-    const int64_t cols = cols_of(c);
-    double *want = calloc((size_t)(c->rows * (4 * cols + c->desc.heads) + 1), sizeof *want);
-    double *lse = want + c->rows * 4 * cols;
-    for (int64_t b = 0; b < c->sequences; b++)
-        for (int64_t h = 0; h < c->desc.heads; h++) reference_head(c, b, h, want, lse);
-    near_output(c, "y", c->y.t, want, 4 * cols, 3e-6);
-    near_output(c, "dq", third(c, c->dqkv.t, 0), want + cols, 4 * cols, 6e-6);
-    near_output(c, "dk", third(c, c->dqkv.t, 1), want + 2 * cols, 4 * cols, 6e-6);
-    near_output(c, "dv", third(c, c->dqkv.t, 2), want + 3 * cols, 4 * cols, 6e-6);
-    if (c->desc.kind == NEO_ATTENTION_SOFTMAX)
-        near_output(c, "lse", c->lse.t, lse, c->desc.heads, 3e-6);
-    free(want);
-}
-/* Beside its numbers a call leaves memory as it was. */
-static void only_numbers(const jagged_case *c, const jagged_case *before) {
-    const box *got[] = {&c->y, &c->dqkv}, *had[] = {&before->y, &before->dqkv};
-    for (int k = 0; k < 2; k++) {
-        box copy = box_copy(*got[k]);
-        for (int64_t i = 0; i < c->rows; i++)
-            memcpy(row_of(copy.t, i), row_of(had[k]->t, i),
-                   (size_t)copy.t.shape[1] * sizeof(float));
-        CHECK(box_same(copy, *had[k]));
-        free(copy.block);
-    }
-}
-static int same_outputs(const jagged_case *a, const jagged_case *b) {
-    return box_same(a->y, b->y) && box_same(a->dqkv, b->dqkv) && box_same(a->lse, b->lse);
-}
-/* A case on all paths: near the reference, with the same bits. */
-static void check_case(jagged_case *c) {
-    jagged_case first, each = *c;
-    for (int i = 0; i < context_count; i++) {
-        case_outputs(&each, c);
-        CHECK_OK(forward(contexts[i], &each));
-        CHECK_OK(backward(contexts[i], &each));
-        if (i == 0) {
-            near_reference(&each);
-            only_numbers(&each, c);
-            first = each;
-            continue;
-        }
-        if (!same_outputs(&each, &first))
-            FAIL("kind %d, causal %d, %d heads of %d: %s with %d threads has other bits",
-                 (int)c->desc.kind, c->desc.causal, (int)c->desc.heads, (int)c->dim,
-                 neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]));
-        outputs_free(&each);
-    }
-    outputs_free(&first);
-}
-static void contexts_make(void) {
-    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
-    context_count = 0;
-    for (int i = 0; i < 4; i++)
-        for (int threads = 1; threads <= 5 && neo_isa_available(isas[i]); threads += 2)
-            if (threads == 1 || i == 0 || i == 3 || !neo_isa_available(isas[i + 1]))
-                contexts[context_count++] = test_ctx(threads, isas[i], 1);
-}
+#include "attention.h"
 
 /* ---- values ---- */
 static void dense_by_silu(void) {
@@ -212,8 +12,8 @@ static void dense_by_silu(void) {
     for (int i = 0; i < 6; i++)
         for (int causal = 0; causal < 2; causal++) {
             const int64_t each[] = {lengths[i], lengths[i]};
-            jagged_case c = case_make(NEO_ATTENTION_SILU, causal, 1 + i % 3, dims[i], 2, each, 0,
-                                      0);
+            attention_case c = case_make(NEO_ATTENTION_SILU, causal, 1 + i % 3, dims[i], 2, each, 0,
+                                         0);
             if (i % 2) c.desc.divisor = 37.5f, c.desc.scale = -0.3f;
             check_case(&c);
             case_free(&c);
@@ -226,15 +26,15 @@ static void jagged(void) {
     contexts_make();
     for (int i = 0; i < 3 * 4; i++) {
         const int k = i / 4;
-        jagged_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
-                                  1 + k, k == 1 ? 17 : 8, MOST, lengths[k], k ? 70 : 0,
-                                  i & 1 ? 100 : 5 * k);
+        attention_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
+                                     1 + k, k == 1 ? 17 : 8, MOST, lengths[k], k ? 70 : 0,
+                                     i & 1 ? 100 : 5 * k);
         c.desc.length += k == 1 ? 1000 : 0; /* a bound need not be met */
         case_is_jagged(&c);
         check_case(&c);
         case_free(&c);
     }
-    jagged_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 3, 0, NULL, 0, 9); /* no sequence */
+    attention_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 3, 0, NULL, 0, 9); /* no sequence */
     case_is_jagged(&c);
     check_case(&c);
     case_free(&c);
@@ -245,8 +45,8 @@ static void long_sequences(void) {
     static const int64_t lengths[] = {3, 400, 0, 20}, one = 270;
     contexts_make();
     for (int i = 0; i < 8; i++) {
-        jagged_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
-                                  1, 8, i < 4 ? 4 : 1, i < 4 ? lengths : &one, 2 * (i < 4), 0);
+        attention_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
+                                     1, 8, i < 4 ? 4 : 1, i < 4 ? lengths : &one, 2 * (i < 4), 0);
         if (i < 4) case_is_jagged(&c);
         check_case(&c);
         case_free(&c);
@@ -258,7 +58,7 @@ static void one_key(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     const int64_t one = 1;
     for (int i = -20; i <= 20; i++) {
-        jagged_case c = case_make(NEO_ATTENTION_SILU, i & 1, 1, 1, 1, &one, 0, 0);
+        attention_case c = case_make(NEO_ATTENTION_SILU, i & 1, 1, 1, 1, &one, 0, 0);
         float *x = row_of(c.qkv.t, 0), z = 0.37f * (float)i * x[1], act;
         x[0] = 0.37f * (float)i;
         c.desc.scale = 1, c.desc.divisor = 3;
@@ -279,9 +79,9 @@ static void jagged_is_dense(void) {
     neo_ctx *ctx = test_ctx(3, NEO_ISA_BEST, 1);
     for (int i = 0; i < 3 * 4; i++) {
         const int64_t n = lengths[i / 4], each[] = {n, n, n, n};
-        jagged_case dense = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
-                                      2, 12, 4, each, 0, 0);
-        jagged_case some = dense;
+        attention_case dense = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX,
+                                         i / 2 % 2, 2, 12, 4, each, 0, 0);
+        attention_case some = dense;
         case_outputs(&some, &dense);
         case_is_jagged(&some);
         CHECK_OK(forward(ctx, &dense));
@@ -295,8 +95,8 @@ static void jagged_is_dense(void) {
     neo_ctx_destroy(ctx);
 }
 /* Rows [first, first + n) of all boxes as a dense batch of one sequence. */
-static jagged_case case_alone(const jagged_case *c, int64_t first, int64_t n) {
-    jagged_case one = *c;
+static attention_case case_alone(const attention_case *c, int64_t first, int64_t n) {
+    attention_case one = *c;
     one.desc.offsets = none, one.desc.length = one.rows = n;
     box *boxes[] = {&one.qkv, &one.dy, &one.y, &one.lse, &one.dqkv};
     for (int k = 0; k < 5; k++) boxes[k]->t = neo_tensor_rows(boxes[k]->t, first, n);
@@ -306,17 +106,17 @@ static void jagged_is_each_alone(void) {
     static const int64_t lengths[] = {3, 150, 0, 64, 1, 90};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
     for (int i = 0; i < 4; i++) {
-        jagged_case all = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 3,
-                                    20, 6, lengths, 11, 4);
+        attention_case all = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 3,
+                                       20, 6, lengths, 11, 4);
         if (i & 1) all.desc.divisor = 150;
-        jagged_case apart = all;
+        attention_case apart = all;
         case_outputs(&apart, &all);
         case_is_jagged(&all);
         CHECK_OK(forward(ctx, &all));
         CHECK_OK(backward(ctx, &all));
         for (int b = 0; b < 6; b++) {
             if (lengths[b] == 0) continue;
-            jagged_case one = case_alone(&apart, all.offsets[b], lengths[b]);
+            attention_case one = case_alone(&apart, all.offsets[b], lengths[b]);
             CHECK_OK(forward(ctx, &one));
             CHECK_OK(backward(ctx, &one));
             for (int64_t r = all.offsets[b]; r < all.offsets[b + 1]; r++) {
@@ -335,7 +135,7 @@ static void queries_by_silu(void) {
     enum { T = 130, Q = 70 };
     const int64_t each = T;
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
-    jagged_case all = case_make(NEO_ATTENTION_SILU, 1, 2, 8, 1, &each, 0, 0), last = all;
+    attention_case all = case_make(NEO_ATTENTION_SILU, 1, 2, 8, 1, &each, 0, 0), last = all;
     case_outputs(&last, &all);
     CHECK_OK(forward(ctx, &all));
     last.desc.queries = Q;
@@ -352,7 +152,7 @@ static void queries_by_silu(void) {
 /* Infinite scores and values, and products that underflow: all paths spoil the same sums. */
 static void not_finite(void) {
     static const int64_t lengths[] = {70, 40};
-    jagged_case c = case_make(NEO_ATTENTION_SILU, 1, 1, 5, 2, lengths, 0, 0), first, each;
+    attention_case c = case_make(NEO_ATTENTION_SILU, 1, 1, 5, 2, lengths, 0, 0), first, each;
     row_of(c.qkv.t, 33)[1] = INFINITY;      /* of q: half of its scores are -infinity */
     row_of(c.qkv.t, 37)[2 * 5 + 1] = INFINITY; /* of v */
     row_of(c.dy.t, 45)[2] = INFINITY;
@@ -387,26 +187,12 @@ static void not_finite(void) {
 }
 
 /* ---- central differences of sum(dy * y) ---- */
-typedef struct probe {
-    neo_ctx *ctx;
-    const jagged_case *c;
-} probe;
-static neo_status probe_loss(void *user, double *loss) {
-    const probe *p = (const probe *)user;
-    const jagged_case *c = p->c;
-    neo_status status = forward(p->ctx, c);
-    *loss = 0;
-    for (int64_t i = c->offsets[0]; i < c->offsets[c->sequences]; i++)
-        for (int64_t j = 0; j < cols_of(c); j++)
-            *loss += (double)row_of(c->y.t, i)[j] * (double)row_of(c->dy.t, i)[j];
-    return status;
-}
 static void gradients(void) {
     static const int64_t lengths[] = {4, 0, 1, 3};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
     for (int i = 0; i < 4; i++) {
-        jagged_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 2, 3,
-                                  4, lengths, 0, 0);
+        attention_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 2,
+                                     3, 4, lengths, 0, 0);
         free(c.qkv.block), free(c.dqkv.block); /* rows next to each other, as gradcheck has them */
         c.qkv = box_make(c.rows, 18, 0), c.dqkv = box_make(c.rows, 18, 0);
         case_is_jagged(&c);
@@ -428,7 +214,7 @@ static void gradients(void) {
 static void errors(void) {
     static const int64_t lengths[] = {4, 2, 3};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
-    jagged_case c = case_make(NEO_ATTENTION_SOFTMAX, 1, 2, 3, 3, lengths, 0, 1), had;
+    attention_case c = case_make(NEO_ATTENTION_SOFTMAX, 1, 2, 3, 3, lengths, 0, 1), had;
     had = c;
     case_outputs(&had, &c);
     case_is_jagged(&c);
@@ -486,7 +272,7 @@ static void named(void) {
     static const int64_t lengths[] = {3, 2};
     neo_ctx *ctx;
     REQUIRE_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 1, .check_finite = 1}, &ctx));
-    jagged_case c = case_make(NEO_ATTENTION_SILU, 0, 1, 2, 2, lengths, 0, 3);
+    attention_case c = case_make(NEO_ATTENTION_SILU, 0, 1, 2, 2, lengths, 0, 3);
     case_is_jagged(&c);
     CHECK_OK(forward(ctx, &c));
     CHECK_OK(backward(ctx, &c));
@@ -499,7 +285,7 @@ static void named(void) {
 static void bounded(void) {
     static const int64_t lengths[] = {70, 0, 3};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
-    jagged_case c = case_make(NEO_ATTENTION_SOFTMAX, 1, 2, 8, 3, lengths, 2, 2), had;
+    attention_case c = case_make(NEO_ATTENTION_SOFTMAX, 1, 2, 8, 3, lengths, 2, 2), had;
     case_is_jagged(&c);
     CHECK_OK(forward(ctx, &c));
     CHECK_OK(backward(ctx, &c));
@@ -517,7 +303,7 @@ static void bounded(void) {
 static void memory(void) {
     static const int64_t lengths[] = {70, 0, 3};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
-    jagged_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 8, 3, lengths, 2, 2);
+    attention_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 8, 3, lengths, 2, 2);
     case_is_jagged(&c);
     const int64_t before = neo_ctx_memory(ctx).alloc_count;
     CHECK_OK(forward(ctx, &c));

@@ -3,40 +3,11 @@
    Values and gradients are compared with naive loops in double, the table's gradient with central
    differences, too; bits over instruction sets and numbers of threads, of each sequence alone, and
    of leaves that are computed one by one. A table of zeros is no bias, in bits. */
-#include "common.h"
+#include "attention.h"
 
-enum { MOST = 8, LARGEST = 40 }; /* sequences and buckets of a case */
-typedef struct bias_case {
-    neo_attention_desc desc;
-    neo_attention_bias bias[2];
-    int64_t sequences, dim, rows;
-    int64_t offsets[MOST + 1], bounds[2][LARGEST], times[512], asked[512];
-    box qkv, dy, table[2];
-    box y, lse, dqkv, dtable[2], each[2]; /* what the calls write */
-} bias_case;
-/* How the two biases of a case are. */
+/* How a bias is. */
 enum { BY_TIMES = 1, BY_ASKED = 2, OF_ALL_HEADS = 4, CLIPPED = 8 };
-
-static int64_t cols_of(const bias_case *c) { return c->desc.heads * c->dim; }
-static neo_tensor third(const bias_case *c, neo_tensor t, int i) {
-    return neo_tensor_slice(t, 1, i * cols_of(c), cols_of(c));
-}
-static neo_tensor integers(int64_t *data, int64_t count) {
-    return neo_tensor_1d(data, NEO_I64, count);
-}
-/* Descriptors point into the case, so they are set where it stands. */
-static void bind(bias_case *c) {
-    c->desc.bias = c->desc.bias_count > 0 ? c->bias : NULL;
-    if (c->desc.offsets.ndim) c->desc.offsets = integers(c->offsets, c->sequences + 1);
-    for (int b = 0; b < c->desc.bias_count; b++) {
-        neo_attention_bias *bias = &c->bias[b];
-        bias->table = c->table[b].t, bias->dtable = c->dtable[b].t, bias->each = c->each[b].t;
-        bias->bounds = integers(c->bounds[b], bias->table.shape[1] - 1);
-        if (bias->times.ndim) bias->times = integers(c->times, c->rows);
-        if (bias->asked.ndim) bias->asked = integers(c->asked, c->rows);
-    }
-}
-static void case_add(bias_case *c, int how) {
+static void case_add(attention_case *c, int how) {
     const int b = c->desc.bias_count++;
     const int64_t buckets = how & CLIPPED ? 1 + (int64_t)(test_random() % 9) : LARGEST;
     int64_t at = how & BY_TIMES ? -3 : -buckets / 2;
@@ -50,197 +21,20 @@ static void case_add(bias_case *c, int how) {
     c->each[b] = box_make(c->sequences * c->desc.heads, buckets, 0);
     c->bias[b].times.ndim = how & BY_TIMES, c->bias[b].asked.ndim = !!(how & BY_ASKED);
 }
-/* Sequences of these lengths; jagged: with 2 rows of none before them and 3 behind. */
-static bias_case case_make(neo_attention_kind kind, int causal, int64_t heads, int64_t dim,
-                           int64_t count, const int64_t *lengths, int jagged) {
-    bias_case c;
+/* A case with times; jagged: with 2 rows of none before the sequences and 3 behind. */
+static attention_case timed_make(neo_attention_kind kind, int causal, int64_t heads, int64_t dim,
+                                 int64_t count, const int64_t *lengths, int jagged) {
+    attention_case c =
+        case_make(kind, causal, heads, dim, count, lengths, jagged ? 2 : 0, jagged ? 3 : 0);
     int64_t time = 0;
-    memset(&c, 0, sizeof c);
-    c.sequences = count, c.dim = dim, c.offsets[0] = jagged ? 2 : 0, c.desc.offsets.ndim = jagged;
-    c.desc.heads = heads, c.desc.causal = causal, c.desc.kind = kind, c.desc.length = 1;
-    for (int64_t b = 0; b < count; b++) {
-        c.offsets[b + 1] = c.offsets[b] + lengths[b];
-        if (lengths[b] > c.desc.length) c.desc.length = lengths[b];
-    }
-    c.rows = c.offsets[count] + (jagged ? 3 : 0);
+    c.desc.offsets.ndim = jagged;
     for (int64_t i = 0; i < c.rows; i++) {
         c.times[i] = time += test_random() % 40;
         c.asked[i] = time + test_random() % 40;
     }
     if (c.rows > 20) /* some that are out of order, or so far apart that differences wrap */
         c.times[7] = -500, c.times[9] = INT64_MIN, c.asked[11] = INT64_MAX, c.times[15] = 1 << 30;
-    const int64_t cols = cols_of(&c);
-    c.qkv = box_make(c.rows, 3 * cols, 2), c.dy = box_make(c.rows, cols, 1);
-    c.y = box_make(c.rows, cols, 3), c.lse = box_make(c.rows, heads, 1);
-    c.dqkv = box_make(c.rows, 3 * cols, 5);
     return c;
-}
-static void case_outputs(bias_case *c, const bias_case *from) {
-    c->y = box_copy(from->y), c->lse = box_copy(from->lse), c->dqkv = box_copy(from->dqkv);
-    for (int b = 0; b < c->desc.bias_count; b++)
-        c->dtable[b] = box_copy(from->dtable[b]), c->each[b] = box_copy(from->each[b]);
-}
-static void outputs_free(bias_case *c) {
-    free(c->y.block), free(c->lse.block), free(c->dqkv.block);
-    for (int b = 0; b < c->desc.bias_count; b++) free(c->dtable[b].block), free(c->each[b].block);
-}
-static void case_free(bias_case *c) {
-    outputs_free(c);
-    free(c->qkv.block), free(c->dy.block);
-    for (int b = 0; b < c->desc.bias_count; b++) free(c->table[b].block);
-}
-static neo_tensor lse_of(const bias_case *c) {
-    return c->desc.kind == NEO_ATTENTION_SILU ? none : c->lse.t;
-}
-static neo_status forward(neo_ctx *ctx, bias_case *c) {
-    bind(c);
-    return neo_attention_forward(ctx, &c->desc, third(c, c->qkv.t, 0), third(c, c->qkv.t, 1),
-                                 third(c, c->qkv.t, 2), c->y.t, lse_of(c));
-}
-static neo_status backward(neo_ctx *ctx, bias_case *c) {
-    bind(c);
-    return neo_attention_backward(ctx, &c->desc, third(c, c->qkv.t, 0), third(c, c->qkv.t, 1),
-                                  third(c, c->qkv.t, 2), c->y.t, lse_of(c), c->dy.t,
-                                  third(c, c->dqkv.t, 0), third(c, c->dqkv.t, 1),
-                                  third(c, c->dqkv.t, 2));
-}
-
-/* ---- in double ---- */
-/* The bucket of rows i and j of the sequence from `first`: how many bounds are not above. */
-static int64_t bucket_of(const bias_case *c, int b, int64_t first, int64_t i, int64_t j) {
-    const neo_attention_bias *bias = &c->bias[b];
-    const int64_t *asked = bias->asked.ndim ? c->asked : c->times;
-    const uint64_t apart = (uint64_t)asked[first + i] - (uint64_t)c->times[first + j];
-    const int64_t difference = bias->times.ndim ? (int64_t)apart : i - j;
-    int64_t bucket = 0;
-    for (int64_t n = 0; n < c->table[b].t.shape[1] - 1; n++)
-        bucket += c->bounds[b][n] <= difference;
-    return bucket;
-}
-typedef struct wanted {
-    double *y, *lse, *dq, *dk, *dv, *each[2], *dtable[2];
-} wanted;
-static void reference_head(const bias_case *c, int64_t sequence, int64_t h, wanted *to) {
-    const int64_t first = c->offsets[sequence], T = c->offsets[sequence + 1] - first, D = c->dim;
-    const int64_t cols = cols_of(c);
-    const double n = c->desc.divisor != 0 ? (double)c->desc.divisor : (double)c->desc.length;
-    const double scale = c->desc.scale != 0 ? (double)c->desc.scale : 1 / sqrt((double)D);
-#define IN(part, i, d) ((double)row_of(c->qkv.t, first + (i))[(part) * cols + h * D + (d)])
-#define AT(i, d) ((first + (i)) * cols + h * D + (d))
-    double *p = (double *)calloc((size_t)(3 * T + 1), sizeof *p), *slope = p + T, *dp = slope + T;
-    for (int64_t i = 0; i < T; i++) {
-        const int64_t seen = c->desc.causal ? i + 1 : T;
-        const float *dy = row_of(c->dy.t, first + i) + h * D;
-        double most = -INFINITY, sum = 0, delta = 0;
-        for (int64_t j = 0; j < seen; j++) {
-            p[j] = dp[j] = 0;
-            for (int64_t d = 0; d < D; d++) {
-                p[j] += scale * IN(0, i, d) * IN(1, j, d);
-                dp[j] += (double)dy[d] * IN(2, j, d);
-            }
-            for (int b = 0; b < c->desc.bias_count; b++)
-                p[j] += (double)row_of(c->table[b].t, c->table[b].t.shape[0] > 1 ? h : 0)[bucket_of(
-                    c, b, first, i, j)];
-            most = p[j] > most ? p[j] : most;
-        }
-        for (int64_t j = 0; j < seen; j++) {
-            const double s = p[j], gate = 1 / (1 + exp(-s));
-            p[j] = c->desc.kind == NEO_ATTENTION_SILU ? s * gate / n : exp(s - most);
-            slope[j] = gate * (1 + s * (1 - gate)) / n;
-            sum += p[j];
-        }
-        to->lse[(first + i) * c->desc.heads + h] = most + log(sum);
-        for (int64_t j = 0; j < seen && c->desc.kind == NEO_ATTENTION_SOFTMAX; j++) p[j] /= sum;
-        for (int64_t j = 0; j < seen; j++) delta += p[j] * dp[j];
-        for (int64_t j = 0; j < seen; j++) {
-            const double ds =
-                c->desc.kind == NEO_ATTENTION_SILU ? slope[j] * dp[j] : p[j] * (dp[j] - delta);
-            for (int64_t d = 0; d < D; d++) {
-                to->y[AT(i, d)] += p[j] * IN(2, j, d);
-                to->dv[AT(j, d)] += p[j] * (double)dy[d];
-                to->dq[AT(i, d)] += scale * ds * IN(1, j, d);
-                to->dk[AT(j, d)] += scale * ds * IN(0, i, d);
-            }
-            for (int b = 0; b < c->desc.bias_count; b++) {
-                const int64_t buckets = c->table[b].t.shape[1];
-                const int64_t at = bucket_of(c, b, first, i, j);
-                const int64_t head = c->table[b].t.shape[0] > 1 ? h : 0;
-                to->each[b][(sequence * c->desc.heads + h) * buckets + at] += ds;
-                to->dtable[b][head * buckets + at] += ds;
-            }
-        }
-    }
-    free(p);
-}
-static void near(const bias_case *c, const char *what, neo_tensor got, const double *want,
-                 int by_rows, double tol) {
-    for (int64_t i = 0; i < got.shape[0]; i++)
-        for (int64_t j = 0; j < got.shape[1]; j++) {
-            const float g = row_of(got, i)[j];
-            const double w = want[i * got.shape[1] + j];
-            const int inside = i >= c->offsets[0] && i < c->offsets[c->sequences];
-            if (!by_rows || inside ? fabs((double)g - w) <= tol * (1 + fabs(w))
-                                   : g == 0 && !signbit(g))
-                continue;
-            FAIL("%s of kind %d, causal %d: [%d][%d] is %.9g, expected %.9g", what,
-                 (int)c->desc.kind, c->desc.causal, (int)i, (int)j, (double)g, w);
-            return;
-        }
-}
-static void near_reference(const bias_case *c) {
-    const int64_t size = c->rows * cols_of(c), lses = c->rows * c->desc.heads;
-    const int64_t sums = (c->sequences + 1) * c->desc.heads * LARGEST;
-    double *all = (double *)calloc((size_t)(4 * size + lses + 4 * sums + 1), sizeof *all);
-    wanted want = {all, all + 4 * size, all + size, all + 2 * size, all + 3 * size, {0}, {0}};
-    for (int b = 0; b < 2; b++) {
-        want.each[b] = all + 4 * size + lses + 2 * b * sums;
-        want.dtable[b] = want.each[b] + sums;
-    }
-    for (int64_t b = 0; b < c->sequences; b++)
-        for (int64_t h = 0; h < c->desc.heads; h++) reference_head(c, b, h, &want);
-    near(c, "y", c->y.t, want.y, 1, 3e-6);
-    near(c, "dq", third(c, c->dqkv.t, 0), want.dq, 1, 6e-6);
-    near(c, "dk", third(c, c->dqkv.t, 1), want.dk, 1, 6e-6);
-    near(c, "dv", third(c, c->dqkv.t, 2), want.dv, 1, 6e-6);
-    if (c->desc.kind == NEO_ATTENTION_SOFTMAX) near(c, "lse", c->lse.t, want.lse, 1, 3e-6);
-    for (int b = 0; b < c->desc.bias_count; b++) {
-        near(c, b ? "each of 1" : "each of 0", c->each[b].t, want.each[b], 0, 6e-6);
-        near(c, b ? "dtable of 1" : "dtable of 0", c->dtable[b].t, want.dtable[b], 0, 2e-5);
-    }
-    free(all);
-}
-static int same_outputs(const bias_case *a, const bias_case *b) {
-    int same = box_same(a->y, b->y) && box_same(a->dqkv, b->dqkv) && box_same(a->lse, b->lse);
-    for (int i = 0; i < a->desc.bias_count; i++)
-        same &= box_same(a->dtable[i], b->dtable[i]) && box_same(a->each[i], b->each[i]);
-    return same;
-}
-/* A case on all paths: near the reference, with the same bits. */
-static void check_case(bias_case *c) {
-    bias_case first, each = *c;
-    for (int i = 0; i < context_count; i++) {
-        case_outputs(&each, c);
-        CHECK_OK(forward(contexts[i], &each));
-        CHECK_OK(backward(contexts[i], &each));
-        if (i == 0) {
-            near_reference(&each);
-            first = each;
-            continue;
-        }
-        if (!same_outputs(&each, &first))
-            FAIL("kind %d, causal %d, %d heads of %d: %s with %d threads has other bits",
-                 (int)c->desc.kind, c->desc.causal, (int)c->desc.heads, (int)c->dim,
-                 neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]));
-        outputs_free(&each);
-    }
-    outputs_free(&first);
-}
-static void contexts_make(void) {
-    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
-    context_count = 0;
-    for (int i = 0; i < 4; i++)
-        for (int threads = 1; threads <= 5 && neo_isa_available(isas[i]); threads += 4)
-            contexts[context_count++] = test_ctx(threads, isas[i], 1);
 }
 
 /* ---- values ---- */
@@ -249,7 +43,8 @@ static const int hows[][2] = {{0, -1},
                               {CLIPPED | OF_ALL_HEADS, BY_TIMES | BY_ASKED},
                               {BY_TIMES | OF_ALL_HEADS, 0},
                               {BY_TIMES | CLIPPED, BY_TIMES | BY_ASKED | OF_ALL_HEADS}};
-static void add_both(bias_case *c, int i) {
+static void add_both(attention_case *c, int i) {
+    if (c->desc.offsets.ndim) case_is_jagged(c);
     for (int b = 0; b < 2; b++)
         if (hows[i][b] >= 0) case_add(c, hows[i][b]);
 }
@@ -258,8 +53,8 @@ static void dense(void) {
     contexts_make();
     for (int i = 0; i < 5 * 4; i++) {
         const int64_t each[] = {lengths[i % 5], lengths[i % 5]};
-        bias_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
-                                1 + i % 3, dims[(i + i / 5) % 5], 2, each, 0);
+        attention_case c = timed_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
+                                      1 + i % 3, dims[(i + i / 5) % 5], 2, each, 0);
         if (i % 3 == 1) c.desc.scale = -0.3f;
         if (i & 1) c.desc.divisor = 12.5f;
         add_both(&c, (i + i / 5) % 5);
@@ -273,13 +68,14 @@ static void jagged(void) {
     const int64_t nothing[MOST] = {0};
     contexts_make();
     for (int i = 0; i < 20; i++) {
-        bias_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
-                                1 + i % 3, 9, MOST, i == 19 ? nothing : lengths[i / 5 % 2], 1);
+        attention_case c = timed_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2 % 2,
+                                      1 + i % 3, 9, MOST, i == 19 ? nothing : lengths[i / 5 % 2],
+                                      1);
         add_both(&c, i % 5);
         check_case(&c);
         case_free(&c);
     }
-    bias_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 3, 0, NULL, 1); /* no sequence */
+    attention_case c = timed_make(NEO_ATTENTION_SILU, 1, 2, 3, 0, NULL, 1); /* no sequence */
     add_both(&c, 2);
     check_case(&c);
     case_free(&c);
@@ -291,8 +87,8 @@ static void long_sequences(void) {
     static const int64_t lengths[] = {3, 400, 0, 20};
     contexts_make();
     for (int i = 0; i < 4; i++) {
-        bias_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 2, 8, 4,
-                                lengths, 1);
+        attention_case c = timed_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 2,
+                                      8, 4, lengths, 1);
         add_both(&c, 2 + i % 3);
         check_case(&c);
         case_free(&c);
@@ -306,7 +102,7 @@ static void zeros(void) {
     static const int64_t lengths[] = {130, 3, 70};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
     for (int causal = 0; causal < 2; causal++) {
-        bias_case c = case_make(NEO_ATTENTION_SOFTMAX, causal, 2, 20, 3, lengths, 1), bare;
+        attention_case c = timed_make(NEO_ATTENTION_SOFTMAX, causal, 2, 20, 3, lengths, 1), bare;
         add_both(&c, 2);
         for (int b = 0; b < 2; b++)
             for (int64_t h = 0; h < c.table[b].t.shape[0]; h++)
@@ -328,7 +124,7 @@ static void zeros(void) {
 static void one_key(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     const int64_t one = 1;
-    bias_case c = case_make(NEO_ATTENTION_SILU, 1, 1, 1, 1, &one, 0);
+    attention_case c = timed_make(NEO_ATTENTION_SILU, 1, 1, 1, 1, &one, 0);
     float *x = row_of(c.qkv.t, 0), z, act;
     case_add(&c, 0);
     for (int64_t n = 0; n < LARGEST - 1; n++) c.bounds[0][n] = n - 20;
@@ -354,19 +150,20 @@ static void leaves(void) {
     static const int64_t lengths[] = {3, 90, 0, 64, 1, 70, 5};
     for (int shards = 1; shards <= 5; shards++) {
         neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, shards);
-        bias_case all = case_make(NEO_ATTENTION_SILU, 1, 2, 4, 7, lengths, 1);
+        attention_case all = timed_make(NEO_ATTENTION_SILU, 1, 2, 4, 7, lengths, 1);
         add_both(&all, 2);
         CHECK_OK(forward(ctx, &all));
         CHECK_OK(backward(ctx, &all));
         box parts[5][2];
         neo_tensor part_tensors[2][5];
         for (int v = 0; v < shards; v++) {
-            bias_case one = all;
+            attention_case one = all;
             case_outputs(&one, &all);
             const int64_t begin = neo_leaf_begin(7, shards, v);
             const neo_leaves leaf = {7, v, 1, 33};
             one.sequences = neo_leaf_begin(7, shards, v + 1) - begin, one.desc.leaves = &leaf;
             for (int64_t i = 0; i <= one.sequences; i++) one.offsets[i] = all.offsets[begin + i];
+            case_is_jagged(&one);
             for (int b = 0; b < 2; b++) one.each[b].t.shape[0] = 2 * one.sequences;
             CHECK_OK(backward(ctx, &one));
             for (int b = 0; b < 2; b++) {
@@ -393,7 +190,7 @@ static void queries(void) {
     enum { T = 130, Q = 70 };
     const int64_t each[] = {T, T};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
-    bias_case all = case_make(NEO_ATTENTION_SOFTMAX, 1, 2, 8, 2, each, 0), last = all;
+    attention_case all = timed_make(NEO_ATTENTION_SOFTMAX, 1, 2, 8, 2, each, 0), last = all;
     add_both(&all, 2);
     CHECK_OK(forward(ctx, &all));
     last = all;
@@ -412,26 +209,12 @@ static void queries(void) {
 }
 
 /* ---- central differences of sum(dy * y) ---- */
-typedef struct probe {
-    neo_ctx *ctx;
-    bias_case *c;
-} probe;
-static neo_status probe_loss(void *user, double *loss) {
-    const probe *p = (const probe *)user;
-    const bias_case *c = p->c;
-    const neo_status status = forward(p->ctx, p->c);
-    *loss = 0;
-    for (int64_t i = c->offsets[0]; i < c->offsets[c->sequences]; i++)
-        for (int64_t j = 0; j < cols_of(c); j++)
-            *loss += (double)row_of(c->y.t, i)[j] * (double)row_of(c->dy.t, i)[j];
-    return status;
-}
 static void gradients(void) {
     static const int64_t lengths[] = {4, 0, 1, 5};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
     for (int i = 0; i < 4; i++) {
-        bias_case c = case_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 2, 3, 4,
-                                lengths, 1);
+        attention_case c = timed_make(i & 1 ? NEO_ATTENTION_SILU : NEO_ATTENTION_SOFTMAX, i / 2, 2,
+                                      3, 4, lengths, 1);
         add_both(&c, 2 + i % 3);
         probe p = {ctx, &c};
         CHECK_OK(forward(ctx, &c));
@@ -455,7 +238,7 @@ static void gradients(void) {
 }
 
 /* ---- errors ---- */
-static neo_status plain(neo_ctx *ctx, const bias_case *c, int back) { /* without bind */
+static neo_status plain(neo_ctx *ctx, const attention_case *c, int back) { /* without bind */
     const neo_tensor q = third(c, c->qkv.t, 0), k = third(c, c->qkv.t, 1);
     const neo_tensor v = third(c, c->qkv.t, 2);
     return back ? neo_attention_backward(ctx, &c->desc, q, k, v, c->y.t, lse_of(c), c->dy.t, none,
@@ -473,7 +256,7 @@ static void errors(void) {
     static const int64_t lengths[] = {4, 2, 3};
     static int64_t wide[NEO_MAX_TIME_BUCKETS];
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 2);
-    bias_case c = case_make(NEO_ATTENTION_SILU, 1, 2, 3, 3, lengths, 1), had;
+    attention_case c = timed_make(NEO_ATTENTION_SILU, 1, 2, 3, 3, lengths, 1), had;
     add_both(&c, 2);
     box many = box_make(1, NEO_MAX_TIME_BUCKETS, 0);
     had = c;
@@ -533,7 +316,7 @@ static void named(void) {
     static const int64_t lengths[] = {3, 3};
     neo_ctx *ctx;
     REQUIRE_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 2, .check_finite = 1}, &ctx));
-    bias_case c = case_make(NEO_ATTENTION_SILU, 1, 1, 2, 2, lengths, 0);
+    attention_case c = timed_make(NEO_ATTENTION_SILU, 1, 1, 2, 2, lengths, 0);
     case_add(&c, BY_TIMES);
     CHECK_OK(forward(ctx, &c));
     const int64_t before = neo_ctx_memory(ctx).alloc_count;
