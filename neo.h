@@ -1444,7 +1444,7 @@ NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const ch
 typedef struct neo_jagged {
     int64_t batch;          /* B; not read when feature_bags is given without inverse */
     int32_t feature_count;  /* T */
-    neo_dtype id_dtype;     /* NEO_I64 or NEO_I32 */
+    neo_dtype id_dtype;     /* NEO_I64 or NEO_I32; required: 0 is NEO_F32 */
     const int64_t *offsets; /* [bag count + 1]; offsets[0] may be above 0: views may start later */
     const void *ids;        /* indexed by offsets */
     const float *weights;   /* per id, indexed by offsets; or NULL */
@@ -3103,6 +3103,10 @@ NEO_API void neo__bags_set_clocks(neo_bags *bags, int64_t steps, int64_t key_ste
 NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
 #define NEO__CHECK_LIVE(object, function, name)                                                    \
     NEO__TRY(neo__check_live((object) ? (object)->ctx : NULL, function, name))
+/* The same of a call that traces show, until it returns. */
+#define NEO__ENTER(object, function, name)                                                         \
+    NEO__SPAN((object) ? (object)->ctx : NULL, function);                                          \
+    NEO__CHECK_LIVE(object, function, name)
 /* ---- bags of a batch ---- */
 NEO__INLINE int64_t neo__jagged_first_bag(const neo_jagged *j, int64_t feature) {
     return j->feature_bags ? j->feature_bags[feature] : feature * j->batch;
@@ -8346,12 +8350,12 @@ static neo_status neo__check_like(const neo_ctx *ctx, const char *function, cons
     int64_t count = neo__shape_count(tensor.ndim, tensor.shape);
     NEO__CHECK(count >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     if (!tensor.data && count > 0) return neo__no_data(function, name, tensor, NEO_ERR_SHAPE);
-    int same = tensor.ndim == like.ndim;
-    for (int d = 0; same && d < tensor.ndim; d++) same = tensor.shape[d] == like.shape[d];
-    NEO__CHECK(same, NEO_ERR_SHAPE,
-               "%s: %s has %" PRId64 " elements in another shape than the %" PRId64
-               " of the first tensor",
-               function, name, neo_tensor_count(tensor), neo_tensor_count(like));
+    NEO__CHECK(tensor.ndim == like.ndim, NEO_ERR_SHAPE, "%s: %s has ndim %d, the first tensor %d",
+               function, name, (int)tensor.ndim, (int)like.ndim);
+    for (int d = 0; d < tensor.ndim; d++)
+        NEO__CHECK(tensor.shape[d] == like.shape[d], NEO_ERR_SHAPE,
+                   "%s: %s has shape[%d] %" PRId64 ", the first tensor %" PRId64, function, name, d,
+                   tensor.shape[d], like.shape[d]);
     return neo__check_place(ctx, tensor, function, name);
 }
 /* The same, or of bf16. */
@@ -10823,6 +10827,11 @@ static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *ca
         ctx->vec->softmax_grad(dx, sum, g, call->width);
         dx[label] = (p - 1.0f) * g;
     }
+    if (sum != sum && call->dx) /* one NaN on all instruction sets, which choose one each */
+        for (int64_t j = 0; j < call->width; j++) {
+            if (dx) dx[j] = neo__f32_bits(0x7FC00000u);
+            else ((uint16_t *)(void *)call->dx)[row * call->dx_row + j] = 0x7FC0;
+        }
     return weight * (neo__vlog_scalar(sum) - (x_label - max));
 }
 static void neo__loss_part(const neo__cpu_part *part) {
@@ -12055,7 +12064,8 @@ static neo_status neo__jagged_check(const neo_jagged *jagged, const char *fn) {
     NEO__CHECK(jagged->feature_count >= 0, NEO_ERR_ARG, "%s: feature_count is %d", fn,
                jagged->feature_count);
     NEO__CHECK(jagged->id_dtype == NEO_I64 || jagged->id_dtype == NEO_I32, NEO_ERR_ARG,
-               "%s: ids are %s, not i64 or i32", fn, neo_dtype_name(jagged->id_dtype));
+               "%s: ids are %s%s, not i64 or i32", fn, neo_dtype_name(jagged->id_dtype),
+               jagged->id_dtype == NEO_F32 ? " (id_dtype is not set)" : "");
     if (jagged->feature_bags) {
         NEO__CHECK(jagged->feature_bags[0] == 0, NEO_ERR_FORMAT,
                    "%s: feature_bags[0] is %" PRId64 ", not 0", fn, jagged->feature_bags[0]);
@@ -16299,6 +16309,7 @@ static neo_status neo__bags_check_tensor(const neo_bags *bags, const neo_jagged 
         if (!tensor.data && count > 0) return neo__no_data(fn, what, tensor, NEO_ERR_ARG);
         return NEO_OK;
     }
+    if (tensor.ndim == 0 && !tensor.data) return neo__no_data(fn, what, tensor, NEO_ERR_SHAPE);
     NEO__CHECK(tensor.ndim == 2 && tensor.dtype == NEO_F32 && tensor.shape[0] == rows &&
                    tensor.shape[1] == cols,
                NEO_ERR_SHAPE,

@@ -59,7 +59,7 @@
                 stack: wait before it returns, on its error paths too (neo_comm_wait_all).
      Ownership  The comm that neo_comm_init_env and neo_comm_spawn give to a function is theirs;
                 groups from split, split_nodes and rebuild are the function's, to be destroyed
-                before it returns.
+                before it returns (a thread that returns has left those that are not).
      In place   all_reduce, broadcast: in == out. reduce_scatter: out may be this rank's part of in.
                 all_gather: in may be this rank's part of out. all_to_all: in == out is refused.
                 Other overlaps are refused where they can be seen.
@@ -3592,6 +3592,14 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     int64_t token;
     return neo__threads_member(t->comm, t->comm, &token);
 }
+/* A rank has returned, and lacks in groups that its function did not destroy. */
+static void neo__rank_lacks(const neo_comm *comm) {
+    for (neo_comm *child = comm->child; child; child = child->sibling) {
+        neo__rank_lacks(child);
+        neo__comm_stop(child);
+        child->transport->leave(child);
+    }
+}
 static void neo__rank_main(void *arg) {
     neo__rank_thread *thread = (neo__rank_thread *)arg;
     thread->status = thread->job->fn(thread->comm, thread->job->user);
@@ -3604,6 +3612,8 @@ static void neo__rank_main(void *arg) {
                      neo_status_string(thread->status));
         thread->order = __atomic_add_fetch(&thread->job->failures, 1, __ATOMIC_ACQ_REL);
         if (!thread->comm->failure.lost) neo__comm_give_up(thread->comm, thread->message);
+    } else {
+        neo__rank_lacks(thread->comm);
     }
     neo__comm_end(thread->comm);
     thread->comm = NULL;

@@ -479,13 +479,13 @@ static neo_status neo__cuda_fill(neo__cuda *d, void *to, int byte, size_t bytes)
     if (d->recording) return neo__graph_copy(d, to, NULL, byte, bytes);
     return neo__cuda_fill_now(d, to, byte, bytes);
 }
-/* A copy that is too large for the ring. One that comes again to the same place is no weights but a
-   batch: its contexts warn of it. */
+/* A copy that is too large for the ring. One that comes to the same place for the third time is no
+   weights, which may be loaded, but a batch: its contexts warn of it. */
 static void neo__cuda_large(neo__cuda *gpu, const void *to, size_t bytes) {
     int again = 0;
-    for (int i = 0; i < NEO__CUDA_LARGE; i++) again |= gpu->large[i] == to;
+    for (int i = 0; i < NEO__CUDA_LARGE; i++) again += gpu->large[i] == to;
     gpu->large[gpu->large_next++ % NEO__CUDA_LARGE] = to;
-    if (!again || gpu->device.advice) return;
+    if (again < 2 || gpu->device.advice) return;
     snprintf(gpu->advice, sizeof gpu->advice,
              "copies of %zu bytes to the device wait, as its pinned memory has %zu: a recorded "
              "step (neo_cuda_graph_begin) has as much as neo_cuda_graph_desc.copy_bytes says",
@@ -537,12 +537,14 @@ template <neo_place place> static void *neo__cuda_alloc(neo_device *device, size
                        host ? "pinned host" : "device", bytes);
     return NULL;
 }
-template <neo_place place> static void neo__cuda_free(neo_device *device, void *p, size_t) {
+template <neo_place place> static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
     const bool host = place == NEO_HOST;
     neo__cuda *d = (neo__cuda *)device;
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
     if (d->recording && !host) neo__graph_run(d); /* what is recorded may use it */
+    for (const void *&to : d->large) /* another tensor may have this place */
+        if ((uintptr_t)to - (uintptr_t)p < bytes) to = NULL;
     const cudaError_t error = host ? cudaFreeHost(p) : cudaFree(p); /* after work that uses it */
     if (error != cudaSuccess && !neo__cuda_failed(d))
         (void)neo__cuda_fail(d, error, host ? "cudaFreeHost" : "cudaFree");

@@ -37,8 +37,8 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_data.h is the map)
      >>schema >>reader
-     >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-index
-     >>impl-source >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm
+     >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-libsvm
+     >>impl-index >>impl-source >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary
      >>impl-synthetic >>impl-describe >>impl-formats
 */
 #ifndef NEO_DATA_H
@@ -164,48 +164,6 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo
    Errors   NEO_ERR_FORMAT: the message has file:line:column. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
                                                       neo_schema **schema);
-/* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
-   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, L] (numbers in [0, 1]); D,
-   T and L are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
-   (the largest id + 1; one above 2^31 - 2, a hash or damage: NEO_ERR_RANGE). Ids are taken modulo
-   rows if modulo != 0; else one outside is an error of the reader. */
-#if !defined(NEO_INFERENCE)
-NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
-                                                    int prefix_count, const int64_t *rows,
-                                                    int modulo, neo_schema **schema);
-#endif
-/* neo_schema_npz: the same with <prefix>sparse_multi_hot.npz for the ids, as TorchRec's
-   materialize_synthetic_multihot_dataset.py and MLPerf have it: a zip whose members k.npy, for
-   feature k, are i32 or i64 [N, hot], stored without compression: hot ids in every sample, another
-   number for each feature.
-   Errors   NEO_ERR_UNSUPPORTED: a compressed member. NEO_ERR_FORMAT: the file is cut off, or a
-            member is not where the directory says (file, member and byte are named). */
-#if !defined(NEO_INFERENCE)
-NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes,
-                                                    int prefix_count, const int64_t *rows,
-                                                    int modulo, neo_schema **schema);
-#endif
-/* neo_schema_binary: records of little-endian 32-bit numbers without any header: label (0 or 1, as
-   an integer or as f32), dense numbers, ids (unsigned) feature by feature. By default MLPerf's
-   int32[40]: 13 integers, which give log(x + 1), negative ones 0, and 26 ids. With ids_per_feature
-   and float_dense HugeCTR's Raw, as its DLRM samples read it (label_count is its label_dim).
-   Errors   NEO_ERR_FORMAT: the file ends inside a record (of a reader, too). */
-typedef struct neo_binary_desc {
-    int32_t dense_count;   /* 0: 13; below 0: none */
-    int32_t feature_count; /* 0: 26; below 0: none */
-    const int32_t *ids_per_feature; /* [feature_count] in every record, or NULL: one of each */
-    int float_dense;                /* 1: dense numbers are f32, taken as they are */
-    int32_t label_count;            /* at the start of a record; 0: 1 */
-    int64_t rows;                   /* of each table; 0: as found in `paths`, see neo_schema_npy */
-    const int64_t *rows_per_feature; /* [feature_count] or NULL */
-    int modulo;                     /* as in neo_schema_npy */
-    const char *const *paths;       /* may be NULL if rows are given */
-    int32_t path_count;
-} neo_binary_desc;
-#if !defined(NEO_INFERENCE)
-NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
-                                                       neo_schema **schema);
-#endif
 /* neo_schema_libsvm: text lines `label index:value index:value ...`, or libffm's `label
    field:index:value ...`. libsvm gives one feature, a bag of the indices with their values as
    weights; libffm one such feature for each field. No dense numbers. Labels are -1 (taken as 0),
@@ -225,6 +183,43 @@ typedef struct neo_libsvm_desc {
     int skip_bad_lines;            /* of that pass */
 } neo_libsvm_desc;
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_libsvm(neo_ctx *ctx, const neo_libsvm_desc *desc,
+                                                       neo_schema **schema);
+#if !defined(NEO_INFERENCE)
+/* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
+   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, L] (numbers in [0, 1]); D,
+   T and L are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
+   (the largest id + 1; one above 2^31 - 2, a hash or damage: NEO_ERR_RANGE). Ids are taken modulo
+   rows if modulo != 0; else one outside is an error of the reader. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
+                                                    int prefix_count, const int64_t *rows,
+                                                    int modulo, neo_schema **schema);
+/* neo_schema_npz: the same with <prefix>sparse_multi_hot.npz for the ids, as TorchRec's
+   materialize_synthetic_multihot_dataset.py and MLPerf have it: a zip whose members k.npy, for
+   feature k, are i32 or i64 [N, hot], stored without compression: hot ids in every sample, another
+   number for each feature.
+   Errors   NEO_ERR_UNSUPPORTED: a compressed member. NEO_ERR_FORMAT: the file is cut off, or a
+            member is not where the directory says (file, member and byte are named). */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes,
+                                                    int prefix_count, const int64_t *rows,
+                                                    int modulo, neo_schema **schema);
+/* neo_schema_binary: records of little-endian 32-bit numbers without any header: label (0 or 1, as
+   an integer or as f32), dense numbers, ids (unsigned) feature by feature. By default MLPerf's
+   int32[40]: 13 integers, which give log(x + 1), negative ones 0, and 26 ids. With ids_per_feature
+   and float_dense HugeCTR's Raw, as its DLRM samples read it (label_count is its label_dim).
+   Errors   NEO_ERR_FORMAT: the file ends inside a record (of a reader, too). */
+typedef struct neo_binary_desc {
+    int32_t dense_count;   /* 0: 13; below 0: none */
+    int32_t feature_count; /* 0: 26; below 0: none */
+    const int32_t *ids_per_feature; /* [feature_count] in every record, or NULL: one of each */
+    int float_dense;                /* 1: dense numbers are f32, taken as they are */
+    int32_t label_count;            /* at the start of a record; 0: 1 */
+    int64_t rows;                   /* of each table; 0: as found in `paths`, see neo_schema_npy */
+    const int64_t *rows_per_feature; /* [feature_count] or NULL */
+    int modulo;                     /* as in neo_schema_npy */
+    const char *const *paths;       /* may be NULL if rows are given */
+    int32_t path_count;
+} neo_binary_desc;
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                                        neo_schema **schema);
 /* A Criteo-like generator with planted truth: logit = bias + linear dense + one planted weight per
    (feature, id), label ~ Bernoulli(sigmoid(logit)); ids follow a Zipf law per feature. A sample is
@@ -249,7 +244,6 @@ typedef struct neo_synthetic_desc {
     const neo_schema *of;   /* a schema of this kind: all but samples and first_sample is as there,
                                and made in no time, as the truth's laws are measured already */
 } neo_synthetic_desc;
-#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
                                                           const neo_synthetic_desc *desc,
                                                           neo_schema **schema);
@@ -296,21 +290,15 @@ NEO_API int64_t neo_schema_samples(const neo_schema *schema);
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines);
-#endif
 /* neo_schema_best: the AUC and log loss of the first label that a model knowing the planted truth
-   reaches on samples
-   [first, first + count) of the synthetic data (numbered as first_sample is): no model can be
-   expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
-#if !defined(NEO_INFERENCE)
+   reaches on samples [first, first + count) of the synthetic data (numbered as first_sample is): no
+   model can be expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
 NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
                                    double *auc, double *logloss);
-#endif
 /* neo_synthetic_write_tsv: synthetic samples [first, first + count) as a Criteo TSV file. A schema
    by neo_schema_criteo with NEO_IDS_HASH and the same rows reads back the same numbers and ids.
    Errors   NEO_ERR_UNSUPPORTED: other than 1 label, 13 dense, 26 features of one id and at least 2
-   rows.
-   NEO_ERR_IO. */
-#if !defined(NEO_INFERENCE)
+            rows. NEO_ERR_IO. */
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
                                            const char *path, int64_t first, int64_t count);
 #endif
@@ -338,7 +326,7 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    byte, a wrong number of fields, or a field that is not what it should be is a bad line.
    ------------------------------------------------------------------------ */
 typedef struct neo_reader neo_reader;
-
+#if !defined(NEO_INFERENCE)
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
     neo_tensor label;      /* [B] f32; of L > 1 labels [B][L], NaN where a sample lacks one */
@@ -378,16 +366,12 @@ typedef struct neo_reader_desc {
 /* neo_reader_open: look at every file, take all memory. Reading starts with the first
    neo_reader_next.
    Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
-   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without
-   desc.input. */
-#if !defined(NEO_INFERENCE)
+            fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without
+            desc.input. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
                                                      neo_reader **reader);
-#endif
 /* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
-#if !defined(NEO_INFERENCE)
 NEO_API void neo_reader_close(neo_reader *reader);
-#endif
 /* neo_reader_next: the next batch. NEO_END after the last one of an epoch; then neo_reader_epoch
    starts epoch `epoch` (0 is the first) from its beginning (standard input cannot be read twice:
    NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
@@ -397,15 +381,12 @@ NEO_API void neo_reader_close(neo_reader *reader);
             alone parses it. What only one finds (a bad row, too; its disk fails) the others learn
             by neo_comm_agree on the status.
    Errors   NEO_ERR_FORMAT, NEO_ERR_RANGE: the message has file:line:column and what was expected
-   there;
-            NEO_ERR_IO. NEO_ERR_MISMATCH: a file of which a rank reads its part has changed since
-            the reader was opened. A file without any sample is NEO_ERR_FORMAT. Whole windows of
-            batches before the bad line still come; after an error every further call returns it
+            there. NEO_ERR_IO. NEO_ERR_MISMATCH: a file of which a rank reads its part has changed
+            since the reader was opened. A file without any sample is NEO_ERR_FORMAT. Whole windows
+            of batches before the bad line still come; after an error every further call returns it
             again. */
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
 NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
-#endif
 
 /* neo_batch_tasks: what a loss takes of a batch of one label or several: labels, 0 where a sample
    lacks one, and weights, that of the label times the sample's, 0 where it lacks the label: such a
@@ -425,10 +406,8 @@ typedef struct neo_position {
     int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
                                          the reader's */
 } neo_position;
-#if !defined(NEO_INFERENCE)
 NEO_API neo_position neo_reader_position(const neo_reader *reader);
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position);
-#endif
 
 typedef struct neo_reader_stats {
     int64_t samples;        /* delivered to this rank in this epoch (since a seek: from there on);
@@ -443,31 +422,25 @@ typedef struct neo_reader_stats {
     int64_t parsed_bytes;   /* of the lines that this rank has made samples of, in this epoch and
                                as far as it has read ahead */
 } neo_reader_stats;
-#if !defined(NEO_INFERENCE)
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
 /* neo_reader_samples: those of an epoch over all ranks, at any time. Of text without an index they
    are counted by its line ends, at some GB/s. 0: not known (standard input, pipes,
    skip_bad_lines). Takes 1 MiB from the allocator while it counts.
    Errors   NEO_ERR_IO, NEO_ERR_NOT_FOUND, NEO_ERR_MEMORY; *samples is 0 then. */
 NEO_API neo_status neo_reader_samples(neo_reader *reader, int64_t *samples);
-#endif
 
 /* neo_npy_write, neo_npy_read: one array. read allocates (free with neo_tensor_free); f32, f16,
    i8, i32, i64, u8, C order, little-endian, versions 1 to 3; f64 is read as f32; a scalar as [1].
    Errors   NEO_ERR_FORMAT names file and byte offset. NEO_ERR_UNSUPPORTED: another dtype or order,
             more than NEO_MAX_DIMS dimensions. */
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
-#endif
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
    Errors   NEO_ERR_UNSUPPORTED: desc.dedup, a feature without exactly one id, weights, several
             labels, one that is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The
             files are then incomplete. */
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
-#endif
 
 /* neo_packing_of: how a file is compressed that begins with these bytes: gzip, zstd, xz or zip. */
 typedef struct neo_packing {
@@ -475,6 +448,7 @@ typedef struct neo_packing {
     const char *unpack; /* the command that writes what is in FILE, without FILE, as "zcat" */
 } neo_packing;
 NEO_API neo_packing neo_packing_of(const void *bytes, size_t count);
+#endif
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
    the same ids. One schema per state. It may still be unfitted: loading fits it. The text of a
@@ -901,6 +875,8 @@ static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema 
     else neo_schema_destroy(s);
     return status;
 }
+static const char *const neo__format_names[] = {"criteo", "delimited", "npy",    "synthetic",
+                                                "libsvm", "libffm",    "npz", "binary"};
 NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
 NEO_API int32_t neo_schema_dense_count(const neo_schema *s) { return s->dense_count; }
 NEO_API int neo_schema_is_sample_weighted(const neo_schema *s) { return s->sample_weighted; }
@@ -989,6 +965,22 @@ static void neo__schema_modulus(neo_schema *schema, int32_t feature, int64_t row
     const uint64_t modulus = (uint64_t)NEO__MIN(rows, (int64_t)1 << 32);
     schema->modulus[feature] = modulus;
     schema->inverse[feature] = modulus ? UINT64_MAX / modulus + (modulus > 1) : 0;
+}
+/* Names, and sizes as asked for: by feature, the same for all, or (0) as they were found. */
+static neo_status neo__schema_sizes(neo_schema *schema, const char *name, int64_t rows,
+                                    const int64_t *rows_per_feature) {
+    NEO__TRY(neo__schema_moduli(schema));
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        NEO__TRY(neo__schema_name(schema, f, name, f));
+        if (rows_per_feature) schema->rows[f] = rows_per_feature[f];
+        else schema->rows[f] = rows ? rows : NEO__MAX(schema->rows[f], 1);
+        NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
+                   "%s: feature %d has %" PRId64 " rows, fewer than 1", schema->arena.function, f,
+                   schema->rows[f]);
+        neo__schema_modulus(schema, f, schema->rows[f]);
+    }
+    neo__schema_end(schema);
+    return NEO_OK;
 }
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows, const char *columns) {
@@ -1120,10 +1112,14 @@ static neo_status neo__schema_save(const void *object, void *buf) {
 typedef struct neo__bytes_in {
     const char *p, *end;
 } neo__bytes_in;
+static uint64_t neo__get_le(const char *p, int bytes) {
+    uint64_t value = 0;
+    while (bytes-- > 0) value = value << 8 | (unsigned char)p[bytes];
+    return value;
+}
 static int neo__take_le(neo__bytes_in *in, int bytes, uint64_t *value) {
     if (in->end - in->p < bytes) return 0;
-    *value = 0;
-    for (int i = 0; i < bytes; i++) *value |= (uint64_t)(unsigned char)in->p[i] << (8 * i);
+    *value = neo__get_le(in->p, bytes);
     in->p += bytes;
     return 1;
 }
@@ -1656,11 +1652,26 @@ static const char *const neo__column_kinds[] = {/* in the order of neo__op_kind 
                                                 "label",  "dense", "category",
                                                 "bucket", "cross", "list", "sample-weight"};
 enum { NEO__COLUMN_KINDS = sizeof neo__column_kinds / sizeof neo__column_kinds[0] };
+enum {
+    NEO__SET_HEADER,
+    NEO__SET_SKIP_LINES,
+    NEO__SET_DELIMITER,
+    NEO__SET_QUOTE,
+    NEO__SET_MISSING,
+    NEO__SET_COMMENT,
+    NEO__SETTINGS
+};
+static const char *const neo__settings[NEO__SETTINGS] = {"header", "skip-lines", "delimiter",
+                                                         "quote",  "missing",    "comment"};
+/* The place of a word among `count` of them; count: it is none. */
+static int neo__text_among(neo__text word, const char *const *words, int count) {
+    int place = 0;
+    while (place < count && !neo__text_is(word, words[place])) place++;
+    return place;
+}
 /* The operation called so; NEO__COLUMN_KINDS: none. */
 static int neo__column_kind(neo__text word) {
-    int kind = 0;
-    while (kind < NEO__COLUMN_KINDS && !neo__text_is(word, neo__column_kinds[kind])) kind++;
-    return kind;
+    return neo__text_among(word, neo__column_kinds, NEO__COLUMN_KINDS);
 }
 /* One operation, its kind just read. */
 static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op *op) {
@@ -1725,20 +1736,18 @@ typedef struct neo__hint {
    further on in the line, or a comment cuts it. */
 static neo__hint neo__describe_hint(const neo__line *line, neo__text name, int quoted,
                                     neo__text word) {
-    static const char *const settings[] = {"delimiter",  "quote",  "missing",
-                                           "skip-lines", "header", "comment"};
     static const char *const options[] = {
         "label",  "dense",  "category",  "bucket",     "cross",  "list",
         "skip",   "log",    "hash",      "rows=",      "sep=",   "missing=",
         "scale=", "shift=", "positive=", "min_count=", "weight=", "normalize",
         "sample-weight"};
     neo__hint hint = {""};
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        if (!quoted && neo__text_is(name, settings[i])) {
-            snprintf(hint.text, sizeof hint.text, " ('%s' is a setting: before the columns)",
-                     settings[i]);
-            return hint;
-        }
+    const int setting = neo__text_among(name, neo__settings, NEO__SETTINGS);
+    if (!quoted && setting < NEO__SETTINGS) {
+        snprintf(hint.text, sizeof hint.text, " ('%s' is a setting: before the columns)",
+                 neo__settings[setting]);
+        return hint;
+    }
     const char *equal = (const char *)memchr(word.p, '=', word.bytes);
     neo__text key = equal ? neo__text_of(word.p, equal + 1) : word;
     int best = 3;
@@ -1835,15 +1844,10 @@ static neo_status neo__describe_word(neo_schema *schema, neo__line *line, neo__t
 static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo__text name,
                                         int *known) {
     neo__text rest = neo__trim(line->p, line->end), first;
-    if (neo__text_is(name, "header")) {
-        *known = rest.bytes == 0;
-        if (*known) schema->header = 1;
-        return NEO_OK;
-    }
-    *known = neo__text_is(name, "skip-lines") || neo__text_is(name, "delimiter") ||
-             neo__text_is(name, "quote") || neo__text_is(name, "missing") ||
-             neo__text_is(name, "comment");
-    if (!*known) return NEO_OK;
+    const int setting = neo__text_among(name, neo__settings, NEO__SETTINGS);
+    *known = setting < NEO__SETTINGS && (setting != NEO__SET_HEADER || rest.bytes == 0);
+    if (*known && setting == NEO__SET_HEADER) schema->header = 1;
+    if (!*known || setting == NEO__SET_HEADER) return NEO_OK;
     if (neo__line_peek(line, &first) &&
         (neo__text_is(first, "skip") || neo__column_kind(first) < NEO__COLUMN_KINDS)) {
         line->at = name.p;
@@ -1853,9 +1857,9 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
                               NEO__SHOW(name), NEO__SHOW(name), NEO__SHOW(first));
     }
     line->at = rest.p;
-    if (neo__text_is(name, "skip-lines"))
+    if (setting == NEO__SET_SKIP_LINES)
         return neo__line_count(line, rest, 0, &schema->skip_lines);
-    if (neo__text_is(name, "delimiter")) {
+    if (setting == NEO__SET_DELIMITER) {
         if (neo__text_is(rest, "tab") || neo__text_is(rest, "space")) {
             rest.p = rest.p[0] == 't' ? "\t" : " ";
             rest.bytes = 1;
@@ -1870,13 +1874,13 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
         schema->delimiter_bytes = (int32_t)rest.bytes;
         return NEO_OK;
     }
-    if (neo__text_is(name, "quote")) {
+    if (setting == NEO__SET_QUOTE) {
         if (rest.bytes != 1 || memchr(schema->delimiter, rest.p[0], sizeof schema->delimiter))
             return neo__line_fail(line, "expected one character that is not in the delimiter");
         schema->quote = rest.p[0];
         return NEO_OK;
     }
-    if (neo__text_is(name, "missing"))
+    if (setting == NEO__SET_MISSING)
         return neo__describe_word(schema, line, rest, "the word that means no value",
                                   schema->missing, &schema->missing_count);
     return neo__describe_word(schema, line, rest,
@@ -2256,11 +2260,14 @@ static void neo__labels_add(neo__labels *labels, const neo__quoted *label) {
     if (labels->count < NEO__LABELS) labels->label[labels->count] = *label;
     labels->count = NEO__MIN(labels->count, (int)NEO__LABELS) + 1;
 }
-/* "<column>: <before> 'field' <after>" */
-static void neo__issue_field(neo__issue *e, neo_status status, int64_t column, const char *name,
-                             const char *before, neo__text field, const char *after) {
-    neo__issue_set(e, status, column, "%s: %s %s%s", name, before,
+/* A bad field of an operation: "<column>: <before> 'field' <after>". Returns 0. */
+static int neo__op_issue(neo__issue *issue, neo_status status, const neo_schema *schema,
+                         const neo__op *op, const char *line, const char *before, neo__text field,
+                         const char *after) {
+    neo__issue_set(issue, status, field.p - line + 1, "%s: %s %s%s",
+                   schema->columns[op->column].name, before,
                    neo__quote(field.p, field.bytes).text, after);
+    return 0;
 }
 /* Not too long, no NUL byte. */
 #define NEO__HINT_RETURN " (it holds \\r: if that alone ends lines, use tr '\\r' '\\n')"
@@ -2929,12 +2936,11 @@ static int neo__field_number(const neo_schema *schema, const neo__op *op, neo__t
     const char *hint = "";
     if (kind == NEO__NUMBER_BAD && op->kind == NEO__OP_LABEL) hint = " (words need positive=)";
     else if (memchr(text.p, ',', text.bytes)) hint = ", with a comma, not a point";
-    neo__issue_field(issue, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE,
-                     text.p - line + 1, schema->columns[op->column].name,
-                     kind == NEO__NUMBER_BAD ? "expected a number, found"
-                                             : "expected a number within the range of f32, found",
-                     text, hint);
-    return 0;
+    if (kind == NEO__NUMBER_BAD)
+        return neo__op_issue(issue, NEO_ERR_FORMAT, schema, op, line, "expected a number, found",
+                             text, hint);
+    return neo__op_issue(issue, NEO_ERR_RANGE, schema, op, line,
+                         "expected a number within the range of f32, found", text, hint);
 }
 /* The place of label k in a record. */
 NEO__INLINE int64_t neo__record_label(const neo_schema *schema, int32_t k) {
@@ -2956,9 +2962,8 @@ static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text 
     }
     if (!neo__field_number(schema, op, text, line, label, issue)) return 0;
     if (*label >= 0.0f && *label <= 1.0f) return 1;
-    neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
-                     "expected a label in [0, 1], found", text, "");
-    return 0;
+    return neo__op_issue(issue, NEO_ERR_RANGE, schema, op, line,
+                         "expected a label in [0, 1], found", text, "");
 }
 /* Without a label, what a sample weighs is not known either: 1. */
 static int neo__op_sample_weight(const neo_schema *schema, const neo__op *op, neo__text text,
@@ -2977,9 +2982,8 @@ static int neo__op_sample_weight(const neo_schema *schema, const neo__op *op, ne
     }
     if (!neo__field_number(schema, op, text, line, weight, issue)) return 0;
     if (*weight >= 0.0f) return 1;
-    neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
-                     "expected a weight of at least 0, found", text, "");
-    return 0;
+    return neo__op_issue(issue, NEO_ERR_RANGE, schema, op, line,
+                         "expected a weight of at least 0, found", text, "");
 }
 static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
     double v = (double)x;
@@ -3045,20 +3049,19 @@ static int neo__op_list(const neo_schema *schema, const neo__op *op, neo__text t
             !neo__field_number(schema, op, weight, line, &block->weights[block->id_count], issue))
             return 0;
         if (word.bytes == 0) {
-            neo__issue_field(issue, NEO_ERR_FORMAT, word.p - line + 1,
-                             schema->columns[op->column].name, "expected a word before the weight",
-                             weight, "");
+            neo__issue_set(issue, NEO_ERR_FORMAT, word.p - line + 1,
+                           "%s: expected a word before the weight %s",
+                           schema->columns[op->column].name,
+                           neo__quote(weight.p, weight.bytes).text);
             return 0;
         }
         block->ids[block->id_count++] = neo__op_word(schema, op, word);
     }
     if (!op->normalize) return 1;
     float *weights = block->weights + start;
-    if (!neo__weights_sum(weights, block->id_count - start, &sum)) {
-        neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
-                         "expected weights whose sum is not 0, found", text, "");
-        return 0;
-    }
+    if (!neo__weights_sum(weights, block->id_count - start, &sum))
+        return neo__op_issue(issue, NEO_ERR_RANGE, schema, op, line,
+                             "expected weights whose sum is not 0, found", text, "");
     neo__weights_normalize(weights, block->id_count - start, sum, weights);
     return 1;
 }
@@ -3107,9 +3110,8 @@ NEO__INLINE int neo__delimited_op(const neo_schema *schema, neo__block *block, c
         if (neo__field_missing(schema, text)) return 1;
         *dense = neo__op_dense(schema, op, x);
         if (*dense - *dense == 0.0f) return 1;
-        neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
-                         "shift and scale take", text, " out of f32's range");
-        return 0;
+        return neo__op_issue(issue, NEO_ERR_RANGE, schema, op, line, "shift and scale take", text,
+                             " out of f32's range");
     case NEO__OP_SAMPLE_WEIGHT:
         return neo__op_sample_weight(schema, op, text, labeled, line, record, issue);
     case NEO__OP_CATEGORY:
@@ -3409,6 +3411,367 @@ NEO__HOT_END
 NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
+/* ---- a block's memory ---- */
+/* Bytes of a row of a format without lines, at most; and how many of them are a block. */
+static int64_t neo__sample_bytes(const neo_schema *s) {
+    return 8 * (s->dense_count + s->label_count + NEO__MAX(s->feature_count, s->sample_ids));
+}
+static int64_t neo__block_rows(const neo_schema *s) {
+    return NEO__MAX(NEO__CHUNK_BYTES / neo__sample_bytes(s), 1);
+}
+static int neo__schema_is_svm(const neo_schema *s) {
+    return s->format == NEO_FORMAT_LIBSVM || s->format == NEO_FORMAT_LIBFFM;
+}
+/* Samples that a block's text or its rows can hold at most. One whose text could hold more than fit
+   into NEO__RECORDS_BYTES is cut shorter. */
+static int64_t neo__block_samples(const neo_schema *schema, int unlabeled) {
+    const neo__format *format = neo__format_of(schema);
+    if (!format->line) return neo__block_rows(schema);
+    int64_t most = (int64_t)((NEO__CHUNK_BYTES + 1) / format->least(schema, unlabeled)) + 2;
+    return NEO__MIN(most, (int64_t)(NEO__RECORDS_BYTES / schema->record_bytes) + 1);
+}
+/* Most ids of so many samples of a block. A word of text takes a byte at least. */
+static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
+    int64_t text = neo__format_of(s)->line ? NEO__CHUNK_BYTES : 0;
+    if (neo__schema_is_svm(s)) return text;
+    return samples * NEO__MAX(s->feature_count, s->sample_ids) + text;
+}
+/* Cut a block's buffers. They are sized for the most samples that it can hold. */
+static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
+                              neo__carve *carve) {
+    size_t raw = (size_t)(neo__block_rows(schema) * neo__sample_bytes(schema));
+    memset(block, 0, sizeof *block);
+    block->capacity = neo__block_samples(schema, unlabeled);
+    if (block->capacity == (int64_t)(NEO__RECORDS_BYTES / schema->record_bytes) + 1)
+        block->most_lines = block->capacity;
+    if (schema->multi) block->id_capacity = neo__block_ids(schema, block->capacity);
+    NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
+    NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
+    NEO__CARVE(carve, block->ids, block->id_capacity);
+    if (schema->weighted) NEO__CARVE(carve, block->weights, block->id_capacity);
+    NEO__CARVE(carve, block->end_offset, block->capacity);
+    NEO__CARVE(carve, block->end_line, block->capacity);
+    NEO__CARVE(carve, block->fields, schema->column_count * (int64_t)NEO__TILE_LINES);
+    if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
+    NEO__CARVE(carve, block->planes, schema->plane_count);
+    if (neo__format_of(schema)->line) NEO__CARVE(carve, block->own, block->capacity / 64 + 1);
+    if (neo__schema_is_svm(schema)) NEO__CARVE(carve, block->pairs, NEO__SVM_PAIRS);
+}
+/* A block with memory of its own, for one that is not part of a reader. */
+static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *schema, int unlabeled,
+                                    neo__block *b) {
+    neo__carve carve = {NULL, 0};
+    neo__block_layout(b, schema, unlabeled, &carve);
+    size_t bytes = carve.at;
+    carve.block = (char *)neo__alloc_for(ctx, bytes, "a block of samples");
+    carve.at = 0;
+    if (!carve.block) return NEO_ERR_MEMORY;
+    neo__block_layout(b, schema, unlabeled, &carve);
+    b->memory_bytes = bytes;
+    return NEO_OK;
+}
+static void neo__block_destroy(neo_ctx *ctx, neo__block *b) {
+    neo_free(ctx, b->raw, b->memory_bytes); /* the first of its arrays */
+    memset(b, 0, sizeof *b);
+}
+/* ---------------------------------------------------------------------------
+   >>impl-libsvm
+
+   A line is cut into pairs (field, index, value), which then go into the sample's bags: for libffm
+   by counting sort, as fields may come in any order.
+   ------------------------------------------------------------------------ */
+/* The largest numbers of some files. */
+struct neo__svm_sizes {
+    int64_t *rows, capacity, fields; /* of each field: the largest index + 1 */
+    int64_t most; /* of rows */
+};
+NEO__HOT_BEGIN
+/* An id within [0, rows), by its remainder if the schema says so; or as it is, if it is outside. */
+static int64_t neo__id_fit(int64_t id, int64_t rows, int modulo) {
+    if (!modulo || (id >= 0 && id < rows)) return id;
+    if (id >= 0 && id <= (int64_t)UINT32_MAX) return (int64_t)((uint32_t)id % (uint32_t)rows);
+    id %= rows;
+    return id < 0 ? id + rows : id;
+}
+/* The end of the word at p. */
+static const char *neo__svm_word(const char *p, const char *end) {
+    while (p < end && !neo__is_space(*p)) p++;
+    return p;
+}
+/* Digits as a whole number; returns what follows them, or p: there are none, or NULL: above 2^63 -
+   1. */
+static const char *neo__svm_whole(const char *p, int64_t *value) {
+    uint64_t v = 0;
+    unsigned c;
+    while (*p == '0' && (unsigned)(unsigned char)p[1] - '0' <= 9) p++;
+    const char *from = p;
+    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+    *value = (int64_t)v;
+    return p - from > 19 || v > (uint64_t)INT64_MAX ? NULL : p;
+}
+/* A number up to the next blank. */
+static const char *neo__svm_number(const char *text, const char *end, float *x, int *kind) {
+    const char *p = neo__svm_word(text, end);
+    const size_t bytes = (size_t)(p - text);
+    *kind = neo__number_few(text, bytes, x) ? NEO__NUMBER_OK : neo__number(text, bytes, x);
+    return p;
+}
+/* A message about the word at p. Returns -1. */
+static int neo__svm_issue(neo__issue *issue, neo_status status, const char *line, const char *p,
+                          const char *end, const char *what) {
+    neo__issue_set(issue, status, p - line + 1, "%s, found %s", what,
+                   neo__quote(p, (size_t)(neo__svm_word(p, end) - p)).text);
+    return -1;
+}
+/* The label at *p, which then is behind it. -1: a bad one. */
+static int neo__svm_label(const char *line, const char **p, const char *end, int may_lack,
+                          float *label, neo__issue *issue) {
+    const char *stop = neo__svm_word(*p, end);
+    int kind;
+    *label = 0.0f;
+    if (stop == *p || memchr(*p, ':', (size_t)(stop - *p))) {
+        if (may_lack) return 0;
+        neo__issue_set(issue, NEO_ERR_FORMAT, *p - line + 1, "the label is missing");
+        return -1;
+    }
+    neo__svm_number(*p, end, label, &kind);
+    if (kind == NEO__NUMBER_BAD)
+        return neo__svm_issue(issue, NEO_ERR_FORMAT, line, *p, end, "expected a label");
+    if (kind == NEO__NUMBER_OK && *label == -1.0f) *label = 0.0f;
+    if (kind != NEO__NUMBER_OK || !(*label >= 0.0f && *label <= 1.0f))
+        return neo__svm_issue(issue, NEO_ERR_RANGE, line, *p, end,
+                              "expected a label of -1, +1 or in [0, 1]");
+    *p = stop;
+    return 0;
+}
+/* The pair at *p, which then is behind it. -1: a bad one. */
+static int neo__svm_pair_at(const neo_schema *schema, const neo__parse_options *options,
+                            const char *line, const char **p, const char *end, neo__svm_pair *pair,
+                            neo__issue *issue) {
+    const int fields = schema->format == NEO_FORMAT_LIBFFM;
+    const char *expected = fields ? "expected field:index:number" : "expected index:number";
+    const char *token = *p, *at = token, *next;
+    int64_t number[2] = {0, 0};
+    int kind;
+    for (int i = !fields; i < 2; i++, at = next + 1) {
+        next = neo__svm_whole(at, &number[i]);
+        if (!next)
+            return neo__svm_issue(issue, NEO_ERR_RANGE, line, at, end,
+                                  i ? "expected an index of at most 2^63 - 1"
+                                    : "expected a field of at most 2^63 - 1");
+        if (next == at || *next != ':')
+            return neo__svm_issue(issue, NEO_ERR_FORMAT, line, token, end, expected);
+    }
+    *p = neo__svm_number(at, end, &pair->weight, &kind);
+    if (kind != NEO__NUMBER_OK)
+        return neo__svm_issue(
+            issue, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, line, token, end,
+            kind == NEO__NUMBER_BAD ? expected : "expected a value within the range of f32");
+    const int64_t most = options->sizes ? 65536 : schema->feature_count;
+    if (number[0] >= most) {
+        neo__issue_set(issue, NEO_ERR_RANGE, token - line + 1,
+                       "field %" PRId64 " is not in [0, %" PRId64 ")", number[0], most);
+        return -1;
+    }
+    pair->field = (int32_t)number[0];
+    const int64_t rows = options->sizes ? options->sizes->most : schema->rows[pair->field];
+    pair->id = neo__id_fit(number[1], rows, schema->modulo);
+    if (pair->id < rows) return 0;
+    neo__issue_set(issue, NEO_ERR_RANGE, token - line + 1,
+                   "index %" PRId64 " is not in [0, %" PRId64 "), %s", number[1], rows,
+                   options->sizes ? "from which rows are counted (else give rows, and modulo)"
+                                  : "the rows of its table");
+    return -1;
+}
+/* Raise the sizes to those of a line's pairs. */
+static neo_status neo__svm_measure(neo_ctx *ctx, neo__svm_sizes *sizes, const neo__svm_pair *pair,
+                                   int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        NEO__TRY(NEO__GROW(ctx, sizes->rows, sizes->capacity, pair[i].field + 1));
+        while (sizes->fields <= pair[i].field) sizes->rows[sizes->fields++] = 0;
+        int64_t *rows = &sizes->rows[pair[i].field];
+        *rows = NEO__MAX(*rows, pair[i].id + 1);
+    }
+    return NEO_OK;
+}
+#if defined(NEO__X86)
+/* Pairs from p on as they mostly are: one blank between them, numbers of up to 8 digits, values of
+   up to 7 and a point. Where numbers end is found first, 64 bytes at a time, so that no number
+   waits for the one before. -1: others, or bad ones. */
+enum { NEO__SVM_STOPS = 1024 };
+/* Up to 7 digits are exact in f32, as is the power of ten that divides them, so their quotient is
+   the nearest f32. */
+static const float neo__svm_power[8] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
+NEO__AVX2 static int64_t neo__svm_pairs_avx2(const neo_schema *schema, const char *p,
+                                             const char *end, neo__svm_pair *pair) {
+    const int fields = schema->format == NEO_FORMAT_LIBFFM;
+    const __m256i blank = _mm256_set1_epi8(' '), colon = _mm256_set1_epi8(':');
+    const uint32_t bytes = (uint32_t)(end - p);
+    uint32_t stops[NEO__SVM_STOPS + 68], *last = stops, begin = 0;
+    int64_t count = 0;
+    for (uint32_t at = 0; at < bytes; at += 64) {
+        uint32_t half[2];
+        for (int i = 0; i < 2; i++) {
+            const __m256i x = neo__avx2_load(p + at + 32 * i);
+            half[i] = (uint32_t)_mm256_movemask_epi8(_mm256_or_si256(
+                _mm256_cmpeq_epi8(x, colon), _mm256_cmpeq_epi8(_mm256_min_epu8(x, blank), x)));
+        }
+        uint64_t mask = half[0] | (uint64_t)half[1] << 32;
+        if (bytes - at < 64) mask &= ((uint64_t)1 << (bytes - at)) - 1;
+        last = neo__avx2_places(mask, at, last);
+        if (last - stops >= NEO__SVM_STOPS) return -1;
+    }
+    *last = bytes;
+    for (uint32_t *stop = stops; stop <= last; stop += 2 + fields, count++, pair++) {
+        uint32_t number[3] = {0, 0, 0}, decimals = 0;
+        if (last - stop < 1 + fields) return -1;
+        for (int i = !fields; i < 3; i++) {
+            const uint32_t at = stop[i - !fields], n = at - begin;
+            uint64_t digits;
+            memcpy(&digits, p + begin, 8);
+            if (n - 1 > 7 || !neo__digits_few(digits << (64 - 8 * n), n, i < 2, &number[i],
+                                              &decimals))
+                return -1;
+            if (i < 2 ? p[at] != ':' : at < bytes && !neo__is_space(p[at])) return -1;
+            begin = at + 1;
+            if (i == 2 && n - (decimals > 0) > 7) return -1;
+        }
+        if ((int64_t)number[0] >= schema->feature_count) return -1;
+        const int64_t rows = schema->rows[number[0]];
+        pair->field = (int32_t)number[0];
+        pair->weight = (float)number[2] / neo__svm_power[decimals];
+        pair->id = neo__id_fit(number[1], rows, schema->modulo);
+        if (pair->id >= rows) return -1;
+    }
+    return count;
+}
+#endif
+/* The pairs of a line, as many as block->pairs has; -1: a bad one. */
+static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options *options,
+                              neo__block *block, const char *line, const char *end, float *label,
+                              neo__issue *issue) {
+    const char *p = line;
+    int64_t count = 0;
+    while (p < end && neo__is_space(*p)) p++;
+    if (neo__svm_label(line, &p, end, options->unlabeled, label, issue) < 0) return -1;
+#if defined(NEO__X86)
+    if (schema->ctx->isa >= NEO_ISA_AVX2 && !options->sizes && p < end) {
+        count = neo__svm_pairs_avx2(schema, p + neo__is_space(*p), end, block->pairs);
+        if (count >= 0) return count;
+        count = 0;
+    }
+#endif
+    for (int first = 1;; first = 0) {
+        while (p < end && neo__is_space(*p)) p++;
+        if (p == end) return count;
+        if (first && end - p > 4 && memcmp(p, "qid:", 4) == 0) { /* a query's number: not used */
+            int64_t query;
+            const char *stop = neo__svm_whole(p + 4, &query);
+            if (!stop || stop == p + 4 || (stop < end && !neo__is_space(*stop)))
+                return neo__svm_issue(issue, NEO_ERR_FORMAT, line, p, end, "expected qid:number");
+            p = stop;
+            continue;
+        }
+        NEO_ASSERT(count < NEO__SVM_PAIRS);
+        if (neo__svm_pair_at(schema, options, line, &p, end, &block->pairs[count++], issue) < 0)
+            return -1;
+    }
+}
+/* Pairs into the bags of a sample. */
+static void neo__svm_place(const neo_schema *schema, neo__block *block, int64_t count,
+                           float *record) {
+    int64_t *end = neo__record_ids(schema, record) + 1, sum = 0;
+    int64_t *ids = block->ids + block->id_count;
+    float *weights = block->weights + block->id_count;
+    const int32_t fields = schema->feature_count;
+    neo__record_empty(schema, block, record);
+    block->id_count += count;
+    if (fields == 1) {
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = block->pairs[i].id, weights[i] = block->pairs[i].weight;
+        end[0] = count;
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) end[block->pairs[i].field]++;
+    for (int32_t f = 0; f < fields; f++) { /* where each begins, which placing moves to its end */
+        int64_t n = end[f];
+        end[f] = sum;
+        sum += n;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const neo__svm_pair *pair = &block->pairs[i];
+        int64_t at = end[pair->field]++;
+        ids[at] = pair->id;
+        weights[at] = pair->weight;
+    }
+}
+static const char *neo__svm_line(const neo_schema *schema, const neo__parse_options *options,
+                                 neo__block *block, const char *p, neo__parsed *line) {
+    const char *next, *end = neo__text_stop(block, p, &next);
+    line->sample = 0;
+    if (end - p > NEO__LINE_BYTES && !neo__line_whole(p, end, &line->issue)) return next;
+    const char *comment = end > p ? (const char *)memchr(p, '#', (size_t)(end - p)) : NULL;
+    const char *stop = comment ? comment : end, *word = p;
+    while (word < stop && neo__is_space(*word)) word++;
+    line->sample = -1;
+    if (word == comment) return next;
+    int64_t count =
+        neo__svm_pairs(schema, options, block, p, stop, line->record, &line->issue);
+    line->sample = count >= 0;
+    if (count < 0 && memchr(p, 0, (size_t)(end - p))) (void)neo__line_whole(p, end, &line->issue);
+    if (count < 0) return next;
+    if (options->sizes)
+        line->fit = neo__svm_measure(schema->ctx, options->sizes, block->pairs, count);
+    else neo__svm_place(schema, block, count, line->record);
+    return next;
+}
+static int neo__svm_holds(const neo_schema *schema, const char *p, const char *end) {
+    (void)schema;
+    if (end - p > NEO__LINE_BYTES) return 1;
+    while (p < end && neo__is_space(*p)) p++;
+    return p == end || *p != '#';
+}
+static size_t neo__svm_least(const neo_schema *schema, int unlabeled) {
+    (void)schema, (void)unlabeled;
+    return 2; /* a label alone */
+}
+NEO__HOT_END
+static neo_status neo__svm_scan(neo_schema *schema, const neo_libsvm_desc *desc,
+                                neo__svm_sizes *sizes); /* >>impl-source */
+static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc) {
+    const int ffm = schema->format == NEO_FORMAT_LIBFFM;
+    const int count = desc->rows == 0 && !desc->rows_per_field;
+    const int find = count || (ffm && desc->fields == 0);
+    neo__svm_sizes sizes = {NULL, 0, 0, count ? INT32_MAX : INT64_MAX};
+    neo_status status = NEO_OK;
+    schema->multi = schema->weighted = 1;
+    NEO__CHECK(desc->fields >= 0 && desc->fields <= 65536 && (ffm || desc->fields <= 1),
+               NEO_ERR_ARG, "neo_schema_libsvm: %d fields", desc->fields);
+#if defined(NEO_INFERENCE)
+    NEO__CHECK(!find, NEO_ERR_UNSUPPORTED, "neo_schema_libsvm: NEO_INFERENCE reads no files");
+#else
+    if (find) status = neo__svm_scan(schema, desc, &sizes);
+#endif
+    int64_t features = ffm ? desc->fields ? desc->fields : NEO__MAX(sizes.fields, 1) : 1;
+    if (status == NEO_OK) status = neo__schema_features(schema, 0, (int32_t)features);
+    for (int64_t f = 0; status == NEO_OK && f < NEO__MIN(sizes.fields, features); f++)
+        schema->rows[f] = sizes.rows[f];
+    NEO__LIST_FREE(schema->ctx, sizes.rows, sizes.capacity);
+    NEO__TRY(status);
+    schema->modulo = desc->modulo;
+    return neo__schema_sizes(schema, ffm ? "field_%d" : "feature_%d", desc->rows,
+                             desc->rows_per_field);
+}
+NEO_API neo_status neo_schema_libsvm(neo_ctx *ctx, const neo_libsvm_desc *desc,
+                                     neo_schema **schema) {
+    const int with_fields = desc && desc->with_fields;
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_libsvm",
+                               with_fields ? NEO_FORMAT_LIBFFM : NEO_FORMAT_LIBSVM, desc, schema,
+                               &s));
+    return neo__schema_done(s, neo__svm_init(s, desc), schema);
+}
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-index
 
@@ -4177,70 +4540,6 @@ static neo_status neo__source_create(neo__source *source, const char *function,
     return NEO_OK;
 }
 
-/* ---- blocks ---- */
-/* Rows in a block of a format without lines. */
-static int64_t neo__block_rows(const neo_schema *s) {
-    int64_t numbers =
-        s->dense_count + s->label_count + NEO__MAX(s->feature_count, s->sample_ids);
-    return NEO__MAX((int64_t)NEO__CHUNK_BYTES / (numbers * 8), 1);
-}
-static int neo__schema_is_svm(const neo_schema *s) {
-    return s->format == NEO_FORMAT_LIBSVM || s->format == NEO_FORMAT_LIBFFM;
-}
-/* Samples that a block's text or its rows can hold at most. One whose text could hold more than fit
-   into NEO__RECORDS_BYTES is cut shorter. */
-static int64_t neo__block_samples(const neo_schema *schema, int unlabeled) {
-    const neo__format *format = neo__format_of(schema);
-    if (!format->line) return neo__block_rows(schema);
-    int64_t most = (int64_t)((NEO__CHUNK_BYTES + 1) / format->least(schema, unlabeled)) + 2;
-    return NEO__MIN(most, (int64_t)(NEO__RECORDS_BYTES / schema->record_bytes) + 1);
-}
-/* Most ids of so many samples of a block. A word of text takes a byte at least. */
-static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
-    int64_t text = neo__format_of(s)->line ? NEO__CHUNK_BYTES : 0;
-    if (neo__schema_is_svm(s)) return text;
-    return samples * NEO__MAX(s->feature_count, s->sample_ids) + text;
-}
-/* Cut a block's buffers. They are sized for the most samples that it can hold. */
-static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
-                              neo__carve *carve) {
-    size_t raw = (size_t)neo__block_rows(schema) *
-                 (size_t)(schema->dense_count + schema->label_count +
-                          NEO__MAX(schema->feature_count, schema->sample_ids)) * 8;
-    memset(block, 0, sizeof *block);
-    block->capacity = neo__block_samples(schema, unlabeled);
-    if (block->capacity == (int64_t)(NEO__RECORDS_BYTES / schema->record_bytes) + 1)
-        block->most_lines = block->capacity;
-    if (schema->multi) block->id_capacity = neo__block_ids(schema, block->capacity);
-    NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
-    NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
-    NEO__CARVE(carve, block->ids, block->id_capacity);
-    if (schema->weighted) NEO__CARVE(carve, block->weights, block->id_capacity);
-    NEO__CARVE(carve, block->end_offset, block->capacity);
-    NEO__CARVE(carve, block->end_line, block->capacity);
-    NEO__CARVE(carve, block->fields, schema->column_count * (int64_t)NEO__TILE_LINES);
-    if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
-    NEO__CARVE(carve, block->planes, schema->plane_count);
-    if (neo__format_of(schema)->line) NEO__CARVE(carve, block->own, block->capacity / 64 + 1);
-    if (neo__schema_is_svm(schema)) NEO__CARVE(carve, block->pairs, NEO__SVM_PAIRS);
-}
-/* A block with memory of its own, for one that is not part of a reader. */
-static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *schema, int unlabeled,
-                                    neo__block *b) {
-    neo__carve carve = {NULL, 0};
-    neo__block_layout(b, schema, unlabeled, &carve);
-    size_t bytes = carve.at;
-    carve.block = (char *)neo__alloc_for(ctx, bytes, "a block of samples");
-    carve.at = 0;
-    if (!carve.block) return NEO_ERR_MEMORY;
-    neo__block_layout(b, schema, unlabeled, &carve);
-    b->memory_bytes = bytes;
-    return NEO_OK;
-}
-static void neo__block_destroy(neo_ctx *ctx, neo__block *b) {
-    neo_free(ctx, b->raw, b->memory_bytes); /* the first of its arrays */
-    memset(b, 0, sizeof *b);
-}
 enum { NEO__LOG_BAD_LINES = 10 };
 /* Count over the blocks of a file: lines, samples, bad lines. */
 typedef struct neo__tally {
@@ -4353,7 +4652,20 @@ static neo_status neo__fit_run(neo_schema *schema, const char *function, neo__fi
     neo__fp_leave(fp);
     return status;
 }
-#if !defined(NEO_INFERENCE)
+/* One pass over the files for the sizes that are not given. */
+static neo_status neo__svm_scan(neo_schema *schema, const neo_libsvm_desc *desc,
+                                neo__svm_sizes *sizes) {
+    NEO__ZERO(neo__fit, fit);
+    fit.options.skip_bad = desc->skip_bad_lines;
+    fit.options.unlabeled = 1; /* a reader knows better */
+    fit.options.sizes = sizes;
+    NEO__TRY(neo__schema_features(schema, 0, 1));
+    schema->rows[0] = 1;
+    neo__schema_end(schema);
+    const neo_status status =
+        neo__fit_run(schema, schema->arena.function, &fit, desc->paths, desc->path_count);
+    return status == NEO_END ? NEO_OK : status;
+}
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines) {
     NEO__CHECK_LIVE(schema, "neo_schema_fit", "schema");
@@ -4375,7 +4687,6 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     neo__schema_install(schema, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
-#endif
 /* ---------------------------------------------------------------------------
    >>impl-reader
 
@@ -5062,13 +5373,11 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
             : 0;
 }
 static void neo__reader_begin(neo_reader *r, int64_t epoch) {
-    NEO__ZERO(neo_position, p);
-    p.word[0] = epoch;
-    p.word[2] = (int64_t)r->sizes << 32;
-    p.word[4] = 1;
-    p.word[6] = (int64_t)r->parts << 32;
-    p.word[7] = (int64_t)r->check;
-    neo__reader_reset(r, &p);
+    const neo__place start = {0, 0, 1};
+    neo_position position;
+    r->epoch = epoch;
+    neo__position_set(r, &position, 0, 0, 0, start);
+    neo__reader_reset(r, &position);
 }
 /* No batch, full or not, has more for this rank. */
 static size_t neo__slot_samples(const neo_reader *r) {
@@ -5100,6 +5409,7 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
     for (int i = 0; i < reader->thread_count && reader->direct; i++) {
         neo__source counted, *source = carve->block ? &reader->threads[i].source : &counted;
         *source = reader->blocks.source;
+        source->share = NULL; /* a slot's rows are all this rank's */
         NEO__CARVE(carve, source->planes, schema->plane_count);
         NEO__CARVE(carve, source->row_path, (int)NEO__ROW_FILES * NEO__PATH_BYTES);
     }
@@ -5160,7 +5470,6 @@ static void neo__reader_free(neo_reader *r) {
     neo__source_destroy(&r->blocks.source);
     neo_free(ctx, r, sizeof *r);
 }
-#if !defined(NEO_INFERENCE)
 NEO_API void neo_reader_close(neo_reader *r) {
     if (!r) return;
     neo__live_end(r->ctx, &r->live);
@@ -5170,7 +5479,6 @@ NEO_API void neo_reader_close(neo_reader *r) {
     neo__cond_destroy(&r->ready);
     neo__reader_free(r);
 }
-#endif
 
 static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
     NEO__CHECK(desc->schema, NEO_ERR_ARG, "neo_reader_open: no schema");
@@ -5346,7 +5654,6 @@ static neo_status neo__reader_init(neo_reader *reader) {
     neo__reader_begin(reader, 0);
     return NEO_OK;
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
     NEO__CHECK(desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
     *reader = NULL;
@@ -5382,10 +5689,8 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     *reader = r;
     return NEO_OK;
 }
-#endif
 
 /* ---- the caller's side ---- */
-#if !defined(NEO_INFERENCE)
 NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, float *label,
                              float *weight) {
     const float *from = (const float *)batch->label.data;
@@ -5401,8 +5706,7 @@ NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, f
     neo__fp_leave(fp);
 }
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
-    NEO__SPAN(reader ? reader->ctx : NULL, "neo_reader_next");
-    NEO__CHECK_LIVE(reader, "neo_reader_next", "reader");
+    NEO__ENTER(reader, "neo_reader_next", "reader");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_reader_next: batch is NULL");
     if (reader->started == 0 && reader->end.number < 0) NEO__TRY(neo__reader_start(reader));
     neo__mutex_lock(&reader->lock);
@@ -5457,7 +5761,6 @@ NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     return NEO_OK;
 }
 NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
-#endif
 /* One number of a position, the others being the reader's: it is not there, but the hash of all of
    them is, which small numbers are tried against. A shuffle_window is known but for its rounding up
    to whole batches. 0: not found. */
@@ -5476,8 +5779,6 @@ static int neo__reader_guess(const neo_reader *reader, const neo_position *posit
     }
     return 0;
 }
-static const char *const neo__format_names[] = {"criteo", "delimited", "npy",    "synthetic",
-                                                "libsvm", "libffm",    "npz", "binary"};
 /* One number for a message. */
 static void neo__reader_show(int part, uint64_t value, char *out, size_t bytes) {
     if (part == NEO__READER_SCHEMA)
@@ -5539,7 +5840,6 @@ static neo_status neo__reader_resized(const neo_reader *reader, uint32_t sizes) 
                     "now %" PRId64 " %s in all",
                     before[files], unit);
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
     NEO__CHECK_LIVE(reader, "neo_reader_seek", "reader");
     NEO__CHECK(position, NEO_ERR_ARG, "neo_reader_seek: position is NULL");
@@ -5590,7 +5890,6 @@ NEO_API neo_status neo_reader_samples(neo_reader *reader, int64_t *samples) {
     if (status == NEO_OK) *samples = count;
     return status;
 }
-#endif
 /* ---------------------------------------------------------------------------
    >>impl-rows
 
@@ -5630,14 +5929,14 @@ static neo_status neo__reader_look_rows(neo_reader *reader) {
     source->file_rows = rows;
     return NEO_OK;
 }
-/* `count` rows of a plane to `to`: those of the share, and what lies between two of its runs if
-   that is less than another read would cost. */
+/* `count` rows of a plane, from number `first` on, to `to`: those of the share, and what lies
+   between two of its runs if that is less than another read would cost. */
 static neo_status neo__source_read_plane(neo__source *source, const neo__plane *plane,
-                                         int64_t count, char *to) {
+                                         int64_t first, int64_t count, char *to) {
     enum { GAP_BYTES = 16384 };
     const neo__share *share = source->share;
     const int64_t base = source->sample, row = plane->row_bytes;
-    int64_t at = 0, end = count, stop = 0, from = plane->offset + source->offset * row;
+    int64_t at = 0, end = count, stop = 0, from = plane->offset + first * row;
     while (at < count) {
         if (share) {
             at = neo__share_next(share, base + at, base + count, &stop) - base;
@@ -5655,19 +5954,24 @@ static neo_status neo__source_read_plane(neo__source *source, const neo__plane *
     }
     return NEO_OK;
 }
-/* Rows [offset, offset + count), plane by plane. */
+/* The same of all planes, one behind another; where each begins is in `planes` then. */
+static neo_status neo__source_read_rows(neo__source *source, int64_t first, int64_t count, char *to,
+                                        neo__plane *planes, size_t *bytes) {
+    *bytes = 0;
+    for (int32_t k = 0; k < source->schema->plane_count; k++) {
+        neo__plane *plane = &planes[k];
+        *plane = source->planes[k];
+        plane->at = plane->within ? (size_t)plane->within : *bytes;
+        if (plane->within) continue;
+        NEO__TRY(neo__source_read_plane(source, plane, first, count, to + *bytes));
+        *bytes += (size_t)(count * plane->row_bytes);
+    }
+    return NEO_OK;
+}
 static neo_status neo__source_rows(neo__source *source, neo__block *block) {
     int64_t count = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
-    size_t at = 0;
-    for (int32_t k = 0; k < source->schema->plane_count; k++) {
-        neo__plane *plane = &block->planes[k];
-        *plane = source->planes[k];
-        plane->at = plane->within ? (size_t)plane->within : at;
-        if (plane->within) continue;
-        NEO__TRY(neo__source_read_plane(source, plane, count, block->raw + at));
-        at += (size_t)(count * plane->row_bytes);
-    }
-    block->raw_bytes = at;
+    NEO__TRY(neo__source_read_rows(source, source->offset, count, block->raw, block->planes,
+                                   &block->raw_bytes));
     block->bytes = count;
     source->offset += count;
     source->sample += count;
@@ -5731,13 +6035,6 @@ static void neo__row_issue(const neo_schema *schema, neo__issue *issue, int part
                  schema->feature_names[t]);
     }
     neo__issue_set(issue, NEO_ERR_RANGE, 0, "%s: %s", place, what);
-}
-/* An id within [0, rows), by its remainder if the schema says so; or as it is, if it is outside. */
-static int64_t neo__id_fit(int64_t id, int64_t rows, int modulo) {
-    if (!modulo || (id >= 0 && id < rows)) return id;
-    if (id >= 0 && id <= (int64_t)UINT32_MAX) return (int64_t)((uint32_t)id % (uint32_t)rows);
-    id %= rows;
-    return id < 0 ? id + rows : id;
 }
 /* `count` numbers of a plane from p on as floats. 0: one is not finite. */
 static int neo__take_numbers(const neo__plane *plane, const char *p, int64_t count, float *to) {
@@ -5986,22 +6283,6 @@ static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
     neo_free(schema->ctx, piece, bytes);
     return status;
 }
-/* Names, and sizes as asked for: by feature, the same for all, or (0) as they were found. */
-static neo_status neo__schema_sizes(neo_schema *schema, const char *name, int64_t rows,
-                                    const int64_t *rows_per_feature) {
-    NEO__TRY(neo__schema_moduli(schema));
-    for (int32_t f = 0; f < schema->feature_count; f++) {
-        NEO__TRY(neo__schema_name(schema, f, name, f));
-        if (rows_per_feature) schema->rows[f] = rows_per_feature[f];
-        else schema->rows[f] = rows ? rows : NEO__MAX(schema->rows[f], 1);
-        NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
-                   "%s: feature %d has %" PRId64 " rows, fewer than 1", schema->arena.function, f,
-                   schema->rows[f]);
-        neo__schema_modulus(schema, f, schema->rows[f]);
-    }
-    neo__schema_end(schema);
-    return NEO_OK;
-}
 /* ---------------------------------------------------------------------------
    >>impl-npy
 
@@ -6225,7 +6506,6 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const n
     return status;
 }
 NEO__HOT_END
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tensor) {
     NEO__TRY(neo__check_ctx("neo_npy_read", ctx));
     NEO__CHECK(path && tensor, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
@@ -6246,7 +6526,6 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tens
     else neo_tensor_free(ctx, &made);
     return status;
 }
-#endif
 /* A header of a multiple of 64 bytes, at least `least`; returns its length. */
 static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, int ndim,
                               const int64_t *shape, size_t least) {
@@ -6268,7 +6547,6 @@ static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, in
     neo__put_le(out + 8, total - 10, 2);
     return total;
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tensor) {
     char header[NEO__NPY_MADE_BYTES];
     NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
@@ -6290,7 +6568,6 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tens
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
-#endif
 
 /* ---- triples: arrays for each of dense numbers, ids and labels; see >>impl-rows ---- */
 /* File k of a triple. */
@@ -6464,7 +6741,6 @@ static neo_status neo__schema_triples(neo_ctx *ctx, const char *function, neo_fo
     NEO__TRY(neo__schema_begin(ctx, function, format, prefixes, schema, &s));
     return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
                                   const int64_t *rows, int modulo, neo_schema **schema) {
     return neo__schema_triples(ctx, "neo_schema_npy", NEO_FORMAT_NPY, prefixes, prefix_count, rows,
@@ -6475,7 +6751,6 @@ NEO_API neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes, int
     return neo__schema_triples(ctx, "neo_schema_npz", NEO_FORMAT_NPZ, prefixes, prefix_count, rows,
                                modulo, schema);
 }
-#endif
 NEO__HOT_BEGIN
 
 /* ---- export ---- */
@@ -6534,7 +6809,6 @@ static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *sche
     }
     return NEO_OK;
 }
-#if !defined(NEO_INFERENCE)
 static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const char *prefix) {
     neo_batch batch;
     neo_status status;
@@ -6564,7 +6838,6 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
     neo_free(ctx, out, sizeof *out);
     return status;
 }
-#endif
 /* ---------------------------------------------------------------------------
    >>impl-npz
 
@@ -6593,11 +6866,6 @@ typedef struct neo__zip_entry {
     uint64_t stored, bytes, header;
 } neo__zip_entry;
 
-static uint64_t neo__get_le(const char *p, int bytes) {
-    uint64_t value = 0;
-    while (bytes-- > 0) value = value << 8 | (unsigned char)p[bytes];
-    return value;
-}
 static neo_status neo__zip_fail(const neo__zip *zip, int64_t at, const char *what) {
     return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRId64 ": %s", zip->file->path, at, what);
 }
@@ -7005,17 +7273,9 @@ static neo_status neo__gather_part(const neo_schema *schema, neo__source *source
     block.ids = slot->tile_ids;
     for (int64_t at = 0; at < n && !good; at += most) {
         const int64_t rows = NEO__MIN(most, n - at);
-        size_t used = 0;
         block.offset = row + at;
-        for (int32_t k = 0; k < schema->plane_count; k++) {
-            neo__plane *plane = &source->planes[k];
-            plane->at = plane->within ? (size_t)plane->within : used;
-            if (plane->within) continue;
-            NEO__TRY(neo__file_read_at(&source->files[plane->file],
-                                       plane->offset + block.offset * plane->row_bytes,
-                                       slot->rows + used, (size_t)(rows * plane->row_bytes)));
-            used += (size_t)(rows * plane->row_bytes);
-        }
+        NEO__TRY(neo__source_read_rows(source, block.offset, rows, slot->rows, source->planes,
+                                       &block.raw_bytes));
         for (int64_t i = 0; i < rows; i += NEO__GATHER_TILE) {
             const int64_t m = NEO__MIN(rows - i, (int64_t)NEO__GATHER_TILE);
             neo__issue issue;
@@ -7084,7 +7344,6 @@ static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *de
     }
     return neo__schema_sizes(schema, "cat_%d", desc->rows, desc->rows_per_feature);
 }
-#if !defined(NEO_INFERENCE)
 /* A warning where integers are the bits of floats: of all that are not 0 in the first rows, the
    exponents are those of numbers between 2^-30 and 2^31, as of no integer below 8e8. */
 static void neo__binary_look(const neo_schema *schema, const char *path) {
@@ -7117,309 +7376,6 @@ NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
     if (status == NEO_OK && !s->float_dense && desc->paths && desc->path_count > 0)
         neo__binary_look(s, desc->paths[0]);
     return neo__schema_done(s, status, schema);
-}
-#endif
-/* ---------------------------------------------------------------------------
-   >>impl-libsvm
-
-   A line is cut into pairs (field, index, value), which then go into the sample's bags: for libffm
-   by counting sort, as fields may come in any order.
-   ------------------------------------------------------------------------ */
-/* The largest numbers of some files. */
-struct neo__svm_sizes {
-    int64_t *rows, capacity, fields; /* of each field: the largest index + 1 */
-    int64_t most; /* of rows */
-};
-NEO__HOT_BEGIN
-/* The end of the word at p. */
-static const char *neo__svm_word(const char *p, const char *end) {
-    while (p < end && !neo__is_space(*p)) p++;
-    return p;
-}
-/* Digits as a whole number; returns what follows them, or p: there are none, or NULL: above 2^63 -
-   1. */
-static const char *neo__svm_whole(const char *p, int64_t *value) {
-    uint64_t v = 0;
-    unsigned c;
-    while (*p == '0' && (unsigned)(unsigned char)p[1] - '0' <= 9) p++;
-    const char *from = p;
-    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
-    *value = (int64_t)v;
-    return p - from > 19 || v > (uint64_t)INT64_MAX ? NULL : p;
-}
-/* A number up to the next blank. */
-static const char *neo__svm_number(const char *text, const char *end, float *x, int *kind) {
-    const char *p = neo__svm_word(text, end);
-    const size_t bytes = (size_t)(p - text);
-    *kind = neo__number_few(text, bytes, x) ? NEO__NUMBER_OK : neo__number(text, bytes, x);
-    return p;
-}
-/* A message about the word at p. Returns -1. */
-static int neo__svm_issue(neo__issue *issue, neo_status status, const char *line, const char *p,
-                          const char *end, const char *what) {
-    neo__issue_set(issue, status, p - line + 1, "%s, found %s", what,
-                   neo__quote(p, (size_t)(neo__svm_word(p, end) - p)).text);
-    return -1;
-}
-/* The label at *p, which then is behind it. -1: a bad one. */
-static int neo__svm_label(const char *line, const char **p, const char *end, int may_lack,
-                          float *label, neo__issue *issue) {
-    const char *stop = neo__svm_word(*p, end);
-    int kind;
-    *label = 0.0f;
-    if (stop == *p || memchr(*p, ':', (size_t)(stop - *p))) {
-        if (may_lack) return 0;
-        neo__issue_set(issue, NEO_ERR_FORMAT, *p - line + 1, "the label is missing");
-        return -1;
-    }
-    neo__svm_number(*p, end, label, &kind);
-    if (kind == NEO__NUMBER_BAD)
-        return neo__svm_issue(issue, NEO_ERR_FORMAT, line, *p, end, "expected a label");
-    if (kind == NEO__NUMBER_OK && *label == -1.0f) *label = 0.0f;
-    if (kind != NEO__NUMBER_OK || !(*label >= 0.0f && *label <= 1.0f))
-        return neo__svm_issue(issue, NEO_ERR_RANGE, line, *p, end,
-                              "expected a label of -1, +1 or in [0, 1]");
-    *p = stop;
-    return 0;
-}
-/* The pair at *p, which then is behind it. -1: a bad one. */
-static int neo__svm_pair_at(const neo_schema *schema, const neo__parse_options *options,
-                            const char *line, const char **p, const char *end, neo__svm_pair *pair,
-                            neo__issue *issue) {
-    const int fields = schema->format == NEO_FORMAT_LIBFFM;
-    const char *expected = fields ? "expected field:index:number" : "expected index:number";
-    const char *token = *p, *at = token, *next;
-    int64_t number[2] = {0, 0};
-    int kind;
-    for (int i = !fields; i < 2; i++, at = next + 1) {
-        next = neo__svm_whole(at, &number[i]);
-        if (!next)
-            return neo__svm_issue(issue, NEO_ERR_RANGE, line, at, end,
-                                  i ? "expected an index of at most 2^63 - 1"
-                                    : "expected a field of at most 2^63 - 1");
-        if (next == at || *next != ':')
-            return neo__svm_issue(issue, NEO_ERR_FORMAT, line, token, end, expected);
-    }
-    *p = neo__svm_number(at, end, &pair->weight, &kind);
-    if (kind != NEO__NUMBER_OK)
-        return neo__svm_issue(
-            issue, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, line, token, end,
-            kind == NEO__NUMBER_BAD ? expected : "expected a value within the range of f32");
-    const int64_t most = options->sizes ? 65536 : schema->feature_count;
-    if (number[0] >= most) {
-        neo__issue_set(issue, NEO_ERR_RANGE, token - line + 1,
-                       "field %" PRId64 " is not in [0, %" PRId64 ")", number[0], most);
-        return -1;
-    }
-    pair->field = (int32_t)number[0];
-    const int64_t rows = options->sizes ? options->sizes->most : schema->rows[pair->field];
-    pair->id = neo__id_fit(number[1], rows, schema->modulo);
-    if (pair->id < rows) return 0;
-    neo__issue_set(issue, NEO_ERR_RANGE, token - line + 1,
-                   "index %" PRId64 " is not in [0, %" PRId64 "), %s", number[1], rows,
-                   options->sizes ? "from which rows are counted (else give rows, and modulo)"
-                                  : "the rows of its table");
-    return -1;
-}
-/* Raise the sizes to those of a line's pairs. */
-static neo_status neo__svm_measure(neo_ctx *ctx, neo__svm_sizes *sizes, const neo__svm_pair *pair,
-                                   int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        NEO__TRY(NEO__GROW(ctx, sizes->rows, sizes->capacity, pair[i].field + 1));
-        while (sizes->fields <= pair[i].field) sizes->rows[sizes->fields++] = 0;
-        int64_t *rows = &sizes->rows[pair[i].field];
-        *rows = NEO__MAX(*rows, pair[i].id + 1);
-    }
-    return NEO_OK;
-}
-#if defined(NEO__X86)
-/* Pairs from p on as they mostly are: one blank between them, numbers of up to 8 digits, values of
-   up to 7 and a point. Where numbers end is found first, 64 bytes at a time, so that no number
-   waits for the one before. -1: others, or bad ones. */
-enum { NEO__SVM_STOPS = 1024 };
-/* Up to 7 digits are exact in f32, as is the power of ten that divides them, so their quotient is
-   the nearest f32. */
-static const float neo__svm_power[8] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
-NEO__AVX2 static int64_t neo__svm_pairs_avx2(const neo_schema *schema, const char *p,
-                                             const char *end, neo__svm_pair *pair) {
-    const int fields = schema->format == NEO_FORMAT_LIBFFM;
-    const __m256i blank = _mm256_set1_epi8(' '), colon = _mm256_set1_epi8(':');
-    const uint32_t bytes = (uint32_t)(end - p);
-    uint32_t stops[NEO__SVM_STOPS + 68], *last = stops, begin = 0;
-    int64_t count = 0;
-    for (uint32_t at = 0; at < bytes; at += 64) {
-        uint32_t half[2];
-        for (int i = 0; i < 2; i++) {
-            const __m256i x = neo__avx2_load(p + at + 32 * i);
-            half[i] = (uint32_t)_mm256_movemask_epi8(_mm256_or_si256(
-                _mm256_cmpeq_epi8(x, colon), _mm256_cmpeq_epi8(_mm256_min_epu8(x, blank), x)));
-        }
-        uint64_t mask = half[0] | (uint64_t)half[1] << 32;
-        if (bytes - at < 64) mask &= ((uint64_t)1 << (bytes - at)) - 1;
-        last = neo__avx2_places(mask, at, last);
-        if (last - stops >= NEO__SVM_STOPS) return -1;
-    }
-    *last = bytes;
-    for (uint32_t *stop = stops; stop <= last; stop += 2 + fields, count++, pair++) {
-        uint32_t number[3] = {0, 0, 0}, decimals = 0;
-        if (last - stop < 1 + fields) return -1;
-        for (int i = !fields; i < 3; i++) {
-            const uint32_t at = stop[i - !fields], n = at - begin;
-            uint64_t digits;
-            memcpy(&digits, p + begin, 8);
-            if (n - 1 > 7 || !neo__digits_few(digits << (64 - 8 * n), n, i < 2, &number[i],
-                                              &decimals))
-                return -1;
-            if (i < 2 ? p[at] != ':' : at < bytes && !neo__is_space(p[at])) return -1;
-            begin = at + 1;
-            if (i == 2 && n - (decimals > 0) > 7) return -1;
-        }
-        if ((int64_t)number[0] >= schema->feature_count) return -1;
-        const int64_t rows = schema->rows[number[0]];
-        pair->field = (int32_t)number[0];
-        pair->weight = (float)number[2] / neo__svm_power[decimals];
-        pair->id = neo__id_fit(number[1], rows, schema->modulo);
-        if (pair->id >= rows) return -1;
-    }
-    return count;
-}
-#endif
-/* The pairs of a line, as many as block->pairs has; -1: a bad one. */
-static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options *options,
-                              neo__block *block, const char *line, const char *end, float *label,
-                              neo__issue *issue) {
-    const char *p = line;
-    int64_t count = 0;
-    while (p < end && neo__is_space(*p)) p++;
-    if (neo__svm_label(line, &p, end, options->unlabeled, label, issue) < 0) return -1;
-#if defined(NEO__X86)
-    if (schema->ctx->isa >= NEO_ISA_AVX2 && !options->sizes && p < end) {
-        count = neo__svm_pairs_avx2(schema, p + neo__is_space(*p), end, block->pairs);
-        if (count >= 0) return count;
-        count = 0;
-    }
-#endif
-    for (int first = 1;; first = 0) {
-        while (p < end && neo__is_space(*p)) p++;
-        if (p == end) return count;
-        if (first && end - p > 4 && memcmp(p, "qid:", 4) == 0) { /* a query's number: not used */
-            int64_t query;
-            const char *stop = neo__svm_whole(p + 4, &query);
-            if (!stop || stop == p + 4 || (stop < end && !neo__is_space(*stop)))
-                return neo__svm_issue(issue, NEO_ERR_FORMAT, line, p, end, "expected qid:number");
-            p = stop;
-            continue;
-        }
-        NEO_ASSERT(count < NEO__SVM_PAIRS);
-        if (neo__svm_pair_at(schema, options, line, &p, end, &block->pairs[count++], issue) < 0)
-            return -1;
-    }
-}
-/* Pairs into the bags of a sample. */
-static void neo__svm_place(const neo_schema *schema, neo__block *block, int64_t count,
-                           float *record) {
-    int64_t *end = neo__record_ids(schema, record) + 1, sum = 0;
-    int64_t *ids = block->ids + block->id_count;
-    float *weights = block->weights + block->id_count;
-    const int32_t fields = schema->feature_count;
-    neo__record_empty(schema, block, record);
-    block->id_count += count;
-    if (fields == 1) {
-        for (int64_t i = 0; i < count; i++)
-            ids[i] = block->pairs[i].id, weights[i] = block->pairs[i].weight;
-        end[0] = count;
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) end[block->pairs[i].field]++;
-    for (int32_t f = 0; f < fields; f++) { /* where each begins, which placing moves to its end */
-        int64_t n = end[f];
-        end[f] = sum;
-        sum += n;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        const neo__svm_pair *pair = &block->pairs[i];
-        int64_t at = end[pair->field]++;
-        ids[at] = pair->id;
-        weights[at] = pair->weight;
-    }
-}
-static const char *neo__svm_line(const neo_schema *schema, const neo__parse_options *options,
-                                 neo__block *block, const char *p, neo__parsed *line) {
-    const char *next, *end = neo__text_stop(block, p, &next);
-    line->sample = 0;
-    if (end - p > NEO__LINE_BYTES && !neo__line_whole(p, end, &line->issue)) return next;
-    const char *comment = end > p ? (const char *)memchr(p, '#', (size_t)(end - p)) : NULL;
-    const char *stop = comment ? comment : end, *word = p;
-    while (word < stop && neo__is_space(*word)) word++;
-    line->sample = -1;
-    if (word == comment) return next;
-    int64_t count =
-        neo__svm_pairs(schema, options, block, p, stop, line->record, &line->issue);
-    line->sample = count >= 0;
-    if (count < 0 && memchr(p, 0, (size_t)(end - p))) (void)neo__line_whole(p, end, &line->issue);
-    if (count < 0) return next;
-    if (options->sizes)
-        line->fit = neo__svm_measure(schema->ctx, options->sizes, block->pairs, count);
-    else neo__svm_place(schema, block, count, line->record);
-    return next;
-}
-static int neo__svm_holds(const neo_schema *schema, const char *p, const char *end) {
-    (void)schema;
-    if (end - p > NEO__LINE_BYTES) return 1;
-    while (p < end && neo__is_space(*p)) p++;
-    return p == end || *p != '#';
-}
-static size_t neo__svm_least(const neo_schema *schema, int unlabeled) {
-    (void)schema, (void)unlabeled;
-    return 2; /* a label alone */
-}
-NEO__HOT_END
-/* One pass over the files for the sizes that are not given. */
-static neo_status neo__svm_scan(neo_schema *schema, const neo_libsvm_desc *desc,
-                                neo__svm_sizes *sizes) {
-    NEO__ZERO(neo__fit, fit);
-    fit.options.skip_bad = desc->skip_bad_lines;
-    fit.options.unlabeled = 1; /* a reader knows better */
-    fit.options.sizes = sizes;
-    NEO__TRY(neo__schema_features(schema, 0, 1));
-    schema->rows[0] = 1;
-    neo__schema_end(schema);
-    const neo_status status =
-        neo__fit_run(schema, schema->arena.function, &fit, desc->paths, desc->path_count);
-    return status == NEO_END ? NEO_OK : status;
-}
-static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc) {
-    const int ffm = schema->format == NEO_FORMAT_LIBFFM;
-    const int count = desc->rows == 0 && !desc->rows_per_field;
-    const int find = count || (ffm && desc->fields == 0);
-    neo__svm_sizes sizes = {NULL, 0, 0, count ? INT32_MAX : INT64_MAX};
-    neo_status status = NEO_OK;
-    schema->multi = schema->weighted = 1;
-    NEO__CHECK(desc->fields >= 0 && desc->fields <= 65536 && (ffm || desc->fields <= 1),
-               NEO_ERR_ARG, "neo_schema_libsvm: %d fields", desc->fields);
-#if defined(NEO_INFERENCE)
-    NEO__CHECK(!find, NEO_ERR_UNSUPPORTED, "neo_schema_libsvm: NEO_INFERENCE reads no files");
-#else
-    if (find) status = neo__svm_scan(schema, desc, &sizes);
-#endif
-    int64_t features = ffm ? desc->fields ? desc->fields : NEO__MAX(sizes.fields, 1) : 1;
-    if (status == NEO_OK) status = neo__schema_features(schema, 0, (int32_t)features);
-    for (int64_t f = 0; status == NEO_OK && f < NEO__MIN(sizes.fields, features); f++)
-        schema->rows[f] = sizes.rows[f];
-    NEO__LIST_FREE(schema->ctx, sizes.rows, sizes.capacity);
-    NEO__TRY(status);
-    schema->modulo = desc->modulo;
-    return neo__schema_sizes(schema, ffm ? "field_%d" : "feature_%d", desc->rows,
-                             desc->rows_per_field);
-}
-NEO_API neo_status neo_schema_libsvm(neo_ctx *ctx, const neo_libsvm_desc *desc,
-                                     neo_schema **schema) {
-    const int with_fields = desc && desc->with_fields;
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_libsvm",
-                               with_fields ? NEO_FORMAT_LIBFFM : NEO_FORMAT_LIBSVM, desc, schema,
-                               &s));
-    return neo__schema_done(s, neo__svm_init(s, desc), schema);
 }
 NEO__HOT_BEGIN
 /* ---------------------------------------------------------------------------
@@ -7698,7 +7654,6 @@ static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_de
     generator->bias = measured->bias;
     return NEO_OK;
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *desc,
                                         neo_schema **schema) {
     NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_synthetic: an argument is NULL");
@@ -7722,7 +7677,6 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
     neo__fp_leave(fp);
     return neo__schema_done(s, status, schema);
 }
-#endif
 NEO__HOT_BEGIN
 
 /* ---- what is best, and as text ---- */
@@ -7741,7 +7695,6 @@ static void neo__synthetic_best(const neo_schema *schema, int64_t first, int64_t
     *logloss = loss / (double)count;
 }
 NEO__HOT_END
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
                                    double *auc, double *logloss) {
     NEO__CHECK(schema && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
@@ -7766,7 +7719,6 @@ NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int6
     neo__arena_free(&arena);
     return status;
 }
-#endif
 NEO__HOT_BEGIN
 
 static char *neo__put_decimal(char *p, uint32_t value) {
@@ -7798,7 +7750,6 @@ static char *neo__synthetic_line(const neo_schema *schema, int64_t sample, char 
     return p;
 }
 NEO__HOT_END
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema, const char *path,
                                            int64_t first, int64_t count) {
     enum { BUFFER = 1 << 16, LINE = 1024 };
@@ -7829,7 +7780,8 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
-#endif
+#endif /* NEO_INFERENCE */
+
 /* ---------------------------------------------------------------------------
    >>impl-describe
 

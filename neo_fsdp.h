@@ -98,9 +98,8 @@ extern "C" {
 
    A step                                             what travels (W ranks, a batch of B in all)
      prefetch        ids of the next batch start,     lengths, then ids, to the ranks of the rows
-                     or of the pipeline-th from here
-                     (with a tier, of which rows that are below memory are read from backward_begin
-                     on)
+                     or of that `pipeline` steps on; with a tier, its rows that are not in memory
+                     are read from backward_begin on
      forward_begin   look up and pool; rows start     pooled rows, to the ranks of the samples
      forward_end     they are there: out
      backward_begin  gradients of the rows start      the same way back; data-parallel tables: sums
@@ -906,10 +905,6 @@ static neo_status neo__shard_grow(neo_shard *shard, neo__buffer *buffer, size_t 
     *buffer = more;
     return NEO_OK;
 }
-static neo_status neo__shard_reserve(neo_shard *shard, neo__buffer *buffer, int64_t count,
-                                     size_t size) {
-    return neo__shard_grow(shard, buffer, (size_t)count * size, 0);
-}
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
@@ -1056,33 +1051,15 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *table) {
     const neo_bag_optim *o = &table->optim;
     const neo_keys *keys = &table->keys;
-    const double numbers[] = {(double)table->pooling,
-                              (double)table->row_buckets,
-                              (double)table->dtype,
-                              (double)table->init.kind,
-                              (double)table->init.a,
-                              (double)table->init.b,
-                              (double)table->round_nearest,
-                              (double)keys->on,
-                              (double)keys->evict,
-                              (double)keys->period,
-                              (double)keys->admit,
-                              (double)keys->shared,
-                              (double)keys->bloom,
-                              (double)keys->sums,
-                              (double)o->kind,
-                              (double)o->decay,
-                              (double)o->weight_decay,
-                              (double)o->eps,
-                              (double)o->momentum,
-                              (double)o->eta,
-                              (double)o->lr_scale,
-                              (double)o->max_norm,
-                              (double)o->l1,
-                              (double)o->clip_gradient,
-                              (double)o->initial_accumulator,
-                              o->beta1,
-                              o->beta2};
+    const double numbers[] = {
+        (double)table->pooling, (double)table->row_buckets, (double)table->dtype,
+        (double)table->init.kind, (double)table->init.a, (double)table->init.b,
+        (double)table->round_nearest, (double)keys->on, (double)keys->evict, (double)keys->period,
+        (double)keys->admit, (double)keys->shared, (double)keys->bloom, (double)keys->sums,
+        (double)o->kind, (double)o->decay, (double)o->weight_decay, (double)o->eps,
+        (double)o->momentum, (double)o->eta, (double)o->lr_scale, (double)o->max_norm,
+        (double)o->l1, (double)o->clip_gradient, (double)o->initial_accumulator, o->beta1,
+        o->beta2};
     *mark = neo__plan_hash(*mark, neo_hash(table->name));
     neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
@@ -1955,15 +1932,6 @@ static neo_tensor neo__shard_matrix(const neo_shard *s, float *rows, int64_t cou
     if (s->pooled.on_device) t.place = NEO_DEVICE;
     return t;
 }
-/* n floats from one memory to the other. */
-static neo_status neo__shard_move_floats(neo_shard *s, const float *from, neo_place from_place,
-                                         float *to, neo_place to_place, int64_t n) {
-    neo_tensor a = neo_tensor_1d((void *)(uintptr_t)from, NEO_F32, n);
-    neo_tensor b = neo_tensor_1d(to, NEO_F32, n);
-    a.place = from_place;
-    b.place = to_place;
-    return n > 0 ? neo_tensor_copy(s->ctx, a, b) : NEO_OK;
-}
 /* ---------------------------------------------------------------------------
    >>impl-shard-rows
 
@@ -2622,7 +2590,7 @@ static neo_status neo__shard_send_places(neo_shard *shard, int64_t out, int64_t 
                out, in);
     NEO__TRY(neo__shard_grow(shard, &p->at, (size_t)n * sizeof(int32_t), 1));
     if (shard->map->device_ids) return neo__shard_make_places(shard);
-    NEO__TRY(neo__shard_reserve(shard, &p->host_at, n, sizeof(int32_t)));
+    NEO__TRY(neo__shard_grow(shard, &p->host_at, (size_t)n * sizeof(int32_t), 0));
     neo__shard_fill_places(shard, (int32_t *)p->host_at.data);
     return neo__shard_send_there(shard, p->at.data, p->host_at.data, n * (int64_t)sizeof(int32_t));
 }
@@ -2699,10 +2667,6 @@ typedef struct neo__shard_id_job {
     int64_t stride;
     int back;
 } neo__shard_id_job;
-static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_job k = {s, (float *)t.data, t.stride[0], back};
-    return k;
-}
 NEO__HOT_BEGIN
 /* Rows between what comes and the caller's, of one feature. */
 static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
@@ -2759,7 +2723,7 @@ static neo_status neo__shard_none_copies(neo_shard *shard, const neo_jagged *bat
     if (there && back)
         return neo__shard_run_replicas(shard, NEO__SHARD_COPIES_BACK, shard->dout, begin,
                                        begin + batch->batch, shard->per_id.copies.data);
-    neo__shard_id_job k = neo__shard_job_of(shard, shard->dout, 1);
+    const neo__shard_id_job k = {shard, (float *)shard->dout.data, shard->dout.stride[0], 1};
     float *rows = (float *)shard->per_id.copies.data;
     for (int64_t q = 0; q < m->replica_count && back; q++)
         rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + batch->batch, rows);
@@ -2769,7 +2733,7 @@ static neo_status neo__shard_none_copies(neo_shard *shard, const neo_jagged *bat
    may have a thread, unless what a wire does to rows is counted. */
 static neo_status neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
     const neo__shard_map *m = shard->map;
-    neo__shard_id_job k = neo__shard_job_of(shard, rows, back);
+    neo__shard_id_job k = {shard, (float *)rows.data, rows.stride[0], back};
     float *copies = (float *)shard->per_id.copies.data;
     if (shard->pooled.on_device) {
         NEO__TRY(neo__shard_run_places(shard, back ? NEO__SHARD_RETURN : NEO__SHARD_TAKE, k.rows,
@@ -2819,8 +2783,9 @@ static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64
             to[1] = to[0] + offset[1] - offset[0];
         }
     }
-    NEO__TRY(neo__shard_reserve(shard, ids, to[0], size));
-    if (from->weights) NEO__TRY(neo__shard_reserve(shard, weights, to[0], sizeof(float)));
+    NEO__TRY(neo__shard_grow(shard, ids, (size_t)to[0] * size, 0));
+    if (from->weights)
+        NEO__TRY(neo__shard_grow(shard, weights, (size_t)to[0] * sizeof(float), 0));
     NEO__TRY(neo_bags_reserve(shard->replicas, n, to[0]));
     if (shard->pooled.on_device) neo__bags_vouch(shard->replicas, to[0]);
     for (int64_t q = 0; q < map->replica_count; q++) {
@@ -2985,7 +2950,7 @@ static const neo__shard_part *neo__shard_cut_part(const neo__shard_talk *k, int3
     const neo__shard_map *m = k->s->map;
     return &m->parts[m->part_begin[k->s->rank] + k->cuts[i].table];
 }
-/* Floats that a slice says in this round: none if no part here that asks has its rows. */
+/* Floats that a slice sends in this round; 0 where no part here that asks has its rows. */
 static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_part *slice) {
     for (int32_t i = 0; i < k->count; i++) {
         const neo__shard_part *mine = neo__shard_cut_part(k, i);
@@ -3000,14 +2965,9 @@ static int neo__shard_shares_rows(const neo__shard_map *m, const neo__shard_part
     while (i < part->end_slice && m->cuts[i].rank != rank) i++;
     return i < part->end_slice;
 }
-/* The place of block sums: that of pooled rows. */
-static neo_place neo__shard_cut_place(const neo_shard *s) {
-    return s->pooled.on_device ? NEO_DEVICE : NEO_HOST;
-}
 /* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
 static neo_status neo__shard_cut_pack(const neo__shard_talk *talk, float *to) {
     const neo__shard_map *map = talk->s->map;
-    const neo_place place = neo__shard_cut_place(talk->s);
     for (int r = 0; r < map->ranks; r++) {
         talk->out[r] = talk->in[r] = 0;
         if (r == talk->s->rank) continue;
@@ -3016,9 +2976,10 @@ static neo_status neo__shard_cut_pack(const neo__shard_talk *talk, float *to) {
             const int64_t floats = neo__shard_cut_said(talk, mine);
             if (!neo__shard_shares_rows(map, mine, r)) continue;
             talk->out[r] += floats;
-            if (!to) continue;
-            NEO__TRY(
-                neo__shard_move_floats(talk->s, talk->cuts[i].blocks, place, to, place, floats));
+            if (!to || floats == 0) continue;
+            float *const blocks = (float *)(uintptr_t)talk->cuts[i].blocks;
+            NEO__TRY(neo_tensor_copy(talk->s->ctx, neo__shard_matrix(talk->s, blocks, 1, floats),
+                                     neo__shard_matrix(talk->s, to, 1, floats)));
             to += floats;
         }
         for (int64_t p = map->part_begin[r]; p < map->part_begin[r + 1]; p++)
@@ -3277,8 +3238,7 @@ static neo_status neo__shard_read_ahead(neo_shard *s) {
 }
 NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
                                       int64_t global_batch) {
-    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_prefetch");
-    NEO__CHECK_LIVE(shard, "neo_shard_prefetch", "shard");
+    NEO__ENTER(shard, "neo_shard_prefetch", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(shard->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
@@ -3326,8 +3286,7 @@ static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, cons
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch,
                                            int64_t global_batch) {
-    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_forward_begin");
-    NEO__CHECK_LIVE(shard, "neo_shard_forward_begin", "shard");
+    NEO__ENTER(shard, "neo_shard_forward_begin", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_forward_begin: batch is NULL");
     NEO__TRY(neo__shard_check_idle(shard, "neo_shard_forward_begin", "backward"));
     shard->phase = NEO__SHARD_IDLE;
@@ -3353,7 +3312,7 @@ static neo_status neo__shard_check_rows(const neo_shard *shard, neo_tensor t, co
     const int none = shard->map->none, blind = j->place == NEO_DEVICE && shard->whole;
     int64_t n = none && blind ? t.shape[0] : none ? neo__shard_given_ids(shard) : j->batch,
             width = neo_shard_out_width(shard);
-    if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
+    if (!t.data && (t.absent || t.ndim == 0)) return neo__no_data(fn, what, t, NEO_ERR_SHAPE);
     NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(shard->ctx) != NULL),
                NEO_ERR_ARG, "%s: %s is in %s memory, but the context computes %s", fn, what,
                t.place == NEO_DEVICE ? "a device's" : "host",
@@ -3369,8 +3328,7 @@ static neo_status neo__shard_check_rows(const neo_shard *shard, neo_tensor t, co
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
-    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_forward_end");
-    NEO__CHECK_LIVE(shard, "neo_shard_forward_end", "shard");
+    NEO__ENTER(shard, "neo_shard_forward_end", "shard");
     NEO__CHECK(shard->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(shard, out, "neo_shard_forward_end", "out"));
@@ -3382,8 +3340,7 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
     return shard->whole ? neo__shard_announce(shard) : neo__shard_hurry(shard);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
-    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_begin");
-    NEO__CHECK_LIVE(shard, "neo_shard_backward_begin", "shard");
+    NEO__ENTER(shard, "neo_shard_backward_begin", "shard");
     NEO__CHECK(shard->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     const char *fn = "neo_shard_backward_begin";
@@ -3474,15 +3431,13 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     return neo__shard_average(shard);
 }
 NEO_API neo_status neo_shard_sync(neo_shard *shard) {
-    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_sync");
-    NEO__CHECK_LIVE(shard, "neo_shard_sync", "shard");
+    NEO__ENTER(shard, "neo_shard_sync", "shard");
     NEO__TRY(neo__shard_check_idle(shard, "neo_shard_sync", "backward"));
     if (shard->map->sync <= 1 || shard->synced == shard->steps) return NEO_OK;
     return neo__shard_or_abort(shard, neo__shard_average(shard));
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
-    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_end");
-    NEO__CHECK_LIVE(shard, "neo_shard_backward_end", "shard");
+    NEO__ENTER(shard, "neo_shard_backward_end", "shard");
     NEO__CHECK(shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "neo_shard_backward_end: no backward has begun");
     NEO__CHECK(shard->kept.batches == 0, NEO_ERR_STATE,
@@ -3883,8 +3838,7 @@ static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_step(neo_shard *s, float lr) {
-    NEO__SPAN(s ? s->ctx : NULL, "neo_shard_step");
-    NEO__CHECK_LIVE(s, "neo_shard_step", "shard");
+    NEO__ENTER(s, "neo_shard_step", "shard");
     NEO__TRY(neo__shard_agree_step(s, "neo_shard_step", lr));
     return neo__shard_step_kept(s, lr);
 }
@@ -3983,19 +3937,27 @@ static neo_part neo__shard_part_place(const neo_shard *shard, const neo__shard_p
     place.copy = (per_row && part->first_col > 0) || shard->group > 0;
     return place;
 }
-/* The k-th tensor of a table, if it has one; place NULL: it is whole. */
-static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard, const char *table,
-                                        int k, neo_tensor t, const neo_part *place) {
+/* The k-th tensor of table i of a neo_bags, if it has one: of a part, or (NULL) whole. */
+static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard, neo_bags *bags,
+                                        int32_t i, int k, const neo__shard_part *part) {
     char name[1024];
     const int weights = k < 2 || k == 4 || k == 5;
-    neo_state_kind kind = weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    const neo_state_kind kind = weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    const neo_tensor t = neo__bags_tensor(bags, i, k);
     if (!t.data) return NEO_OK;
-    int n = snprintf(name, sizeof name, "%s.%s.%s", shard->map->desc.name, table,
+    int n = snprintf(name, sizeof name, "%s.%s.%s", shard->map->desc.name,
+                     part ? shard->map->tables[part->table].name : neo_bags_table_name(bags, i),
                      neo__shard_tensor_name[k]);
     NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                "neo_state_add_shard: the name %.100s... is too long", name);
-    return place ? neo_state_add_part(state, kind, name, t, place)
-                 : neo__state_add_whole(state, kind, name, t);
+    neo__state_of_rows(state, neo__bags_marks(bags, i));
+    neo_status status;
+    if (part) {
+        const neo_part place = neo__shard_part_place(shard, part, k, t);
+        status = neo_state_add_part(state, kind, name, t, &place);
+    } else status = neo__state_add_whole(state, kind, name, t);
+    neo__state_of_rows(state, NULL);
+    return status;
 }
 static int neo__shard_has_keys(const neo_shard *shard) {
     int keyed = 0;
@@ -4043,24 +4005,11 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
         NEO__TRY(neo_state_define(state, name, "every step"));
     }
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        for (int64_t p = first; p < end; p++) {
-            const neo__shard_part *part = &shard->map->parts[p];
-            neo_tensor t = neo__bags_tensor(shard->bags, (int32_t)(p - first), k);
-            neo_part place = neo__shard_part_place(shard, part, k, t);
-            const char *table = shard->map->tables[part->table].name;
-            neo__state_of_rows(state, neo__bags_marks(shard->bags, (int32_t)(p - first)));
-            neo_status status = neo__shard_add_tensor(state, shard, table, k, t, &place);
-            neo__state_of_rows(state, NULL);
-            NEO__TRY(status);
-        }
-        for (int32_t i = 0; shard->replicas && i < neo_bags_table_count(shard->replicas); i++) {
-            neo__state_of_rows(state, neo__bags_marks(shard->replicas, i));
-            neo_status status =
-                neo__shard_add_tensor(state, shard, neo_bags_table_name(shard->replicas, i), k,
-                                      neo__bags_tensor(shard->replicas, i, k), NULL);
-            neo__state_of_rows(state, NULL);
-            NEO__TRY(status);
-        }
+        for (int64_t p = first; p < end; p++)
+            NEO__TRY(neo__shard_add_tensor(state, shard, shard->bags, (int32_t)(p - first), k,
+                                           &shard->map->parts[p]));
+        for (int32_t i = 0; shard->replicas && i < neo_bags_table_count(shard->replicas); i++)
+            NEO__TRY(neo__shard_add_tensor(state, shard, shard->replicas, i, k, NULL));
     }
     snprintf(name, sizeof name, "%s.key_step", shard->map->desc.name);
     if (neo__shard_has_keys(shard))
@@ -4088,12 +4037,13 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
 typedef struct neo__shard_span {
     neo_shard *s;
     const char *fn;
+    int set, root;
     int32_t table;
-    int64_t first, count, dim, chunk; /* rows; rows at a time */
-    int root, set;
-    int wants; /* this rank gets the rows, or knows them */
+    int64_t first, count;  /* rows */
     float *out;
     const float *in;       /* [count][dim], of get and of set */
+    int64_t dim, chunk;    /* chunk: rows at a time */
+    int wants;             /* this rank gets the rows, or knows them */
     float *packed, *whole; /* [chunk][dim]: of this rank, and of all */
 } neo__shard_span;
 
@@ -4249,28 +4199,16 @@ static neo_status neo__shard_span_run(neo__shard_span *span) {
     neo_free(shard->ctx, span->packed, bytes);
     return status;
 }
-static neo__shard_span neo__shard_span_of(neo_shard *s, const char *fn, int32_t table,
-                                          int64_t first, int64_t count, int root) {
-    NEO__ZERO(neo__shard_span, k);
-    k.s = s;
-    k.fn = fn;
-    k.table = table;
-    k.first = first;
-    k.count = count;
-    k.root = root;
-    return k;
-}
 NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, float *rows) {
-    neo__shard_span k = neo__shard_span_of(s, "neo_shard_get_rows", table, first, count, root);
-    k.out = rows;
+    neo__shard_span k = {s, "neo_shard_get_rows", 0, root, table, first, count, rows, NULL, 0, 0, 0,
+                         NULL, NULL};
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
-    neo__shard_span k = neo__shard_span_of(s, "neo_shard_set_rows", table, first, count, root);
-    k.set = 1;
-    k.in = rows;
+    neo__shard_span k = {s, "neo_shard_set_rows", 1, root, table, first, count, NULL, rows, 0, 0, 0,
+                         NULL, NULL};
     return neo__shard_span_run(&k);
 }
 
@@ -4290,7 +4228,7 @@ typedef struct neo__shard_keys {
     const uint64_t *keys;
     const float *scores;
     int64_t count, *rows; /* rows: of find and put */
-    float least;
+    float least;          /* these two of prune */
     int most;
     int64_t pruned; /* by this rank; of slices the first counts */
 } neo__shard_keys;
@@ -4413,50 +4351,34 @@ static neo_status neo__shard_keys_run(neo__shard_keys *call) {
     if (shard->whole) return neo__shard_keys_of(call, shard->bags, call->table, 0);
     return neo__shard_or_abort(shard, neo__shard_keys_move(call));
 }
-static neo__shard_keys neo__shard_keys_make(neo_shard *shard, const char *fn, neo__shard_verb verb,
-                                          int32_t table, const uint64_t *keys, int64_t count,
-                                          int64_t *rows) {
-    NEO__ZERO(neo__shard_keys, call);
-    call.s = shard;
-    call.fn = fn;
-    call.verb = verb;
-    call.table = table;
-    call.keys = keys;
-    call.count = count;
-    call.rows = rows;
-    return call;
-}
 NEO_API neo_status neo_shard_find_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                        int64_t count, int64_t *rows) {
-    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_find_keys", NEO__KEYS_FIND, table,
-                                                keys, count, rows);
+    neo__shard_keys call = {s, "neo_shard_find_keys", NEO__KEYS_FIND, table, keys, NULL, count,
+                            rows, 0.0f, 0, 0};
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_put_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                       int64_t count, int64_t *rows) {
-    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_put_keys", NEO__KEYS_PUT, table,
-                                                keys, count, rows);
+    neo__shard_keys call = {s, "neo_shard_put_keys", NEO__KEYS_PUT, table, keys, NULL, count, rows,
+                            0.0f, 0, 0};
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_drop_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                        int64_t count) {
-    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_drop_keys", NEO__KEYS_DROP, table,
-                                                keys, count, NULL);
+    neo__shard_keys call = {s, "neo_shard_drop_keys", NEO__KEYS_DROP, table, keys, NULL, count,
+                            NULL, 0.0f, 0, 0};
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_score_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                         const float *scores, int64_t count) {
-    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_score_keys", NEO__KEYS_SCORE, table,
-                                                keys, count, NULL);
-    call.scores = scores;
+    neo__shard_keys call = {s, "neo_shard_score_keys", NEO__KEYS_SCORE, table, keys, scores, count,
+                            NULL, 0.0f, 0, 0};
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least, int most,
                                         int64_t *pruned) {
-    neo__shard_keys call = neo__shard_keys_make(shard, "neo_shard_prune_keys", NEO__KEYS_PRUNE,
-                                                table, NULL, 0, NULL);
-    call.least = least;
-    call.most = most;
+    neo__shard_keys call = {shard, "neo_shard_prune_keys", NEO__KEYS_PRUNE, table, NULL, NULL, 0,
+                            NULL, least, most, 0};
     if (pruned) *pruned = 0;
     NEO__TRY(neo__shard_keys_run(&call));
     if (!shard->whole)
@@ -4993,9 +4915,8 @@ static size_t neo__fsdp_layout_gathered(neo_fsdp *fsdp, char *base) {
 static size_t neo__fsdp_layout_windows(neo_fsdp *fsdp, char *base) {
     neo__carve carve = {base, 0};
     size_t size = neo_dtype_size(fsdp->desc.reduce_dtype);
-    int windows = fsdp->narrow && !fsdp->local
-                      ? 1
-                      : fsdp->leaves.pieces; /* one serves all pieces that are encoded */
+    /* one serves all pieces that are encoded */
+    int windows = fsdp->narrow && !fsdp->local ? 1 : fsdp->leaves.pieces;
     int shared = !fsdp->narrow || fsdp->local, micro = fsdp->desc.micro_batches > 1;
     for (int p = 0; p < fsdp->leaves.pieces && shared; p++)
         if (fsdp->whole.direct) fsdp->whole.window[p] = fsdp->whole.grad;
@@ -5052,8 +4973,7 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *desc,
     neo__fsdp_layout_record(fsdp, (char *)fsdp, desc);
     neo__fsdp_make_pieces(fsdp);
     int64_t at = 0;
-    for (int i = fsdp->unit_count - 1; i >= 0;
-         i--) { /* gradients of whole units: the last unit first */
+    for (int i = fsdp->unit_count - 1; i >= 0; i--) { /* gradients of whole units: the last first */
         neo__fsdp_unit *u = &fsdp->unit[i];
         neo__fsdp_offsets(u->params, u->begin);
         if (u->whole && !u->frozen) u->at = at, at += u->elements;
@@ -5085,10 +5005,9 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *fsdp, neo_fsdp_prediction 
         const neo__fsdp_unit *u = &fsdp->unit[i];
         int64_t times = !u->whole;
         if (u->slotted) {
-            times += seen < slotted - fsdp->gather.slots ? sweeps : 0; /* in each way back */
-            times +=
-                seen >= fsdp->gather.slots ? sweeps - 1 : 0; /* in each way there but the first */
-            seen++;
+            /* in each way back; in each way there but the first */
+            times += seen < slotted - fsdp->gather.slots ? sweeps : 0;
+            times += seen++ >= fsdp->gather.slots ? sweeps - 1 : 0;
         }
         calls += times;
         elements += (double)times * (double)(u->elements - u->chunk);
@@ -5244,18 +5163,11 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *fsdp) {
                               (double)d->groups, (double)d->leaf_pieces};
     const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
                              (double)d->loss_scale_window, (double)d->loss_scale};
-    const double optim[] = {(double)desc->kind,
-                            (double)desc->nesterov,
-                            (double)desc->weight_decay,
-                            (double)desc->momentum,
-                            (double)desc->dampening,
-                            (double)desc->lr_decay, (double)desc->l1,
-                            (double)desc->eps,
-                            desc->beta1,
-                            desc->beta2,
-                            (double)desc->clip_norm,
-                            (double)desc->initial_accumulator,
-                            (double)desc->clip_norm_type};
+    const double optim[] = {
+        (double)desc->kind, (double)desc->nesterov, (double)desc->weight_decay,
+        (double)desc->momentum, (double)desc->dampening, (double)desc->lr_decay, (double)desc->l1,
+        (double)desc->eps, desc->beta1, desc->beta2, (double)desc->clip_norm,
+        (double)desc->initial_accumulator, (double)desc->clip_norm_type};
     NEO__ZERO(neo__alike, alike);
     neo__alike_add(&alike, "another seed of the context than rank 0", neo_ctx_seed(fsdp->ctx));
     uint64_t *mark = neo__alike_add(&alike, "another mode or factor than rank 0", 0);
@@ -6077,8 +5989,7 @@ static neo_status neo__fsdp_step_sums(neo_fsdp *fsdp, neo_status status, float l
     return status;
 }
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
-    NEO__SPAN(f ? f->ctx : NULL, "neo_fsdp_step");
-    NEO__CHECK_LIVE(f, "neo_fsdp_step", "fsdp");
+    NEO__ENTER(f, "neo_fsdp_step", "fsdp");
     f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
     if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__error_restore(&f->error), lr);
@@ -6459,8 +6370,7 @@ enum { /* what has ended, or (in the second line) has begun */
 struct neo_towers {
     neo_ctx *ctx;
     neo__live live;
-    neo_comm *comm,
-        *moves; /* all ranks: ids, in host memory; columns, where the context computes */
+    neo_comm *comm, *moves; /* all ranks: ids, on the host; columns, where the context computes */
     neo_comm *local;
     neo_shard *shard;
 

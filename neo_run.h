@@ -803,10 +803,11 @@ static neo_status neo__file_read(neo__file *file, void *data, size_t bytes, size
     return neo__file_move(file, 0, -1, data, bytes, got);
 }
 /* neo__file_read_at: exactly these bytes, without moving the place of neo__file_read: for several
-   threads at once. A file that ends before is NEO_ERR_IO. */
+   threads at once. A file that ends before is NEO_ERR_IO, as is an offset below 0. */
 NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t offset, void *data,
                                                 size_t bytes) {
     size_t got = 0;
+    NEO__CHECK(offset >= 0, NEO_ERR_IO, "%s: cannot read at byte %" PRId64, file->path, offset);
     NEO__TRY(neo__file_move(file, 0, offset, data, bytes, &got));
     NEO__CHECK(got == bytes, NEO_ERR_IO, "%s: ends before byte %" PRId64, file->path,
                offset + (int64_t)bytes);

@@ -1925,8 +1925,7 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest) {
-    NEO__SPAN(state ? state->ctx : NULL, "neo_state_digest_group");
-    NEO__CHECK_LIVE(state, "neo_state_digest_group", "state");
+    NEO__ENTER(state, "neo_state_digest_group", "state");
     NEO__CHECK(digest, NEO_ERR_ARG, "neo_state_digest_group: digest is NULL");
     neo__meet meet;
     neo__state_make_rows(state);

@@ -101,8 +101,13 @@ SIDE int neo_side_linear_back(void *ctx, int bf16, int64_t b, int64_t in, int64_
 SIDE int neo_side_bare(void *ctx, int kind, int64_t b, int64_t in, int64_t out, float *x, float *w,
                        float *dz, float *c, double *scale, int repeats) {
     static float *packed;
+    static int room; /* threads of the context that had most so far */
     const int threads = neo_ctx_threads((neo_ctx *)ctx);
-    if (!packed) packed = (float *)bench_alloc((size_t)(threads * BARE_PANELS * 4));
+    if (threads > room) {
+        free(packed);
+        packed = (float *)bench_alloc((size_t)(threads * BARE_PANELS * 4));
+        room = threads;
+    }
     bare_product p = {.m = b, .n = out, .k = in, .a = x, .b = w, .c = c, .packed = packed};
     if (kind == 1) p.n = in, p.k = out, p.a = dz;
     if (kind == 2) p.m = out, p.n = in, p.k = b, p.k_major = 1, p.a = dz, p.b = x;

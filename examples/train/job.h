@@ -179,6 +179,9 @@ static neo_status cli_check_ranks(const cli_rank *me, const cli_machine *machine
     if (leaves < me->ranks)
         REFUSE("--repro-shards %d%s: must be at least the %d ranks", leaves,
                machine->saved_leaves ? ", of the checkpoint" : "", me->ranks);
+    if (machine->repro_shards < -1 && leaves > -machine->repro_shards)
+        say(me, "note: --repro-shards is %d for so many ranks, not %lld: the state is not that of "
+            "fewer ranks\n", leaves, (long long)-machine->repro_shards);
     return NEO_OK;
 }
 

@@ -111,7 +111,10 @@ static void test_validate(void) {
     CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_ARG, "feature_count is -3");
     bad = j;
     bad.id_dtype = NEO_F32;
-    CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_ARG, "ids are f32");
+    CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_ARG,
+              "ids are f32 (id_dtype is not set), not");
+    bad.id_dtype = NEO_U8;
+    CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_ARG, "ids are u8, not i64 or i32");
     int64_t feature_bags[] = {0, 3, 2};
     bad = j;
     bad.feature_bags = feature_bags;

@@ -620,6 +620,7 @@ static void test_errors_call(void) {
     CHECK_OK(neo_bags_forward(bags, &j, t));
     CHECK_OK(neo_bags_backward(bags, &j, t, 0.5f));
     CHECK_ERR(neo_bags_forward(NULL, &j, t), NEO_ERR_ARG, "bags is NULL");
+    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_none()), NEO_ERR_SHAPE, "out is none");
     neo_jagged over = j;
     over.ids = out + 22;
     CHECK_ERR(neo_bags_forward(bags, &over, t), NEO_ERR_ARG, "out overlaps the batch's ids");

@@ -1202,6 +1202,27 @@ static neo_status returns_in_flight(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* A rank that returns with groups left has left these, too: nobody waits for it there. */
+static neo_status leaves_groups(neo_comm *comm, void *user) {
+    static neo_comm *forgotten[2];
+    scene *s = (scene *)user;
+    const int rank = neo_comm_rank(comm);
+    neo_comm *group[2];
+    IS_OK(s, comm, neo_comm_split(comm, 0, rank, &group[0]));
+    IS_OK(s, comm, neo_comm_split(group[0], 0, rank, &group[1]));
+    if (rank == s->culprit) {
+        memcpy(forgotten, group, sizeof group);
+        return NEO_OK;
+    }
+    for (int i = 1; i >= 0; i--)
+        IS_ERR(s, comm, neo_comm_barrier(group[i], NULL), NEO_ERR_PEER, "has left");
+    CHECK(s, comm, now_ms(comm) < LONG_MS, "%g ms", now_ms(comm));
+    meet(s, comm, s->ranks - 1);
+    for (int i = 1; i >= 0; i--) neo_comm_destroy(group[i]);
+    for (int i = 1; i >= 0 && rank == (s->culprit == 0); i--) neo_comm_destroy(forgotten[i]);
+    return NEO_OK;
+}
+
 static void groups_and_rebuilding(void) {
     scene s;
     scene_single(&s, 6, "groups apart");
@@ -1220,6 +1241,9 @@ static void groups_and_rebuilding(void) {
         scene_single(&s, 4, "returns with one in flight");
         s.culprit = culprit;
         scene_single_run(&s, returns_in_flight, NEO_OK);
+        scene_single(&s, 3, "returns before its groups are gone");
+        s.culprit = culprit;
+        scene_single_run(&s, leaves_groups, NEO_OK);
     }
 }
 

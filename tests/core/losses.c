@@ -186,6 +186,43 @@ static void infinite_logits(void) {
         neo_ctx_destroy(ctx);
     }
 }
+/* A row of logits with a NaN, or without any number, has one NaN for all slopes, whatever the NaNs
+   that it holds, as f32 and as bf16, on every instruction set; other rows have their own. */
+static void logits_that_are_none(void) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    enum { ROWS = 4, WIDTH = 300 };
+    static float x[ROWS * WIDTH], dx[ROWS * WIDTH];
+    static uint16_t narrow[ROWS * WIDTH], narrow_x[ROWS * WIDTH];
+    const uint32_t nan[] = {0xFFC12300u, 0x7FC45600u};
+    int64_t label[ROWS] = {0, 7, 299, 1};
+    for (int i = 0; i < 4 * 2; i++) {
+        if (!neo_isa_available(isas[i / 2])) continue;
+        neo_ctx *ctx = test_ctx(1, isas[i / 2], 1);
+        const neo_tensor to = neo_tensor_2d(dx, NEO_F32, ROWS, WIDTH), tl =
+            neo_tensor_1d(label, NEO_I64, ROWS);
+        neo_tensor of = neo_tensor_2d(x, NEO_F32, ROWS, WIDTH), half = of;
+        double loss = 0;
+        for (int k = 0; k < ROWS * WIDTH; k++) x[k] = (float)(k % 11);
+        memcpy(&x[3], &nan[0], 4);
+        memcpy(&x[290], &nan[1], 4);
+        for (int k = 0; k < WIDTH; k++) x[WIDTH + k] = -INFINITY;
+        x[2 * WIDTH + 5] = INFINITY;
+        half.data = narrow, half.dtype = NEO_BF16;
+        if (i % 2) {
+            neo_floats_encode(ctx, NEO_BF16, x, narrow_x, ROWS * WIDTH);
+            of.data = narrow_x, of.dtype = NEO_BF16;
+        } else CHECK_OK(neo_cross_entropy(ctx, NULL, of, tl, to, &loss));
+        CHECK_OK(neo_cross_entropy(ctx, NULL, of, tl, half, &loss));
+        CHECK(loss != loss);
+        for (int k = 0; k < ROWS * WIDTH; k++) {
+            uint32_t bits;
+            memcpy(&bits, &dx[k], 4);
+            if (k >= 3 * WIDTH) CHECK(isfinite(dx[k]) && (narrow[k] & 0x7F80) != 0x7F80);
+            else CHECK(bits == 0x7FC00000u && narrow[k] == 0x7FC0);
+        }
+        neo_ctx_destroy(ctx);
+    }
+}
 static void same_bits_for_every_cut(void) {
     static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
     static const int threads[] = {1, 2, 3, 8};
@@ -442,7 +479,10 @@ static void refusals_write_nothing(void) {
               NEO_ERR_SHAPE, "label has 5");
     CHECK_ERR(neo_bce_with_logits(ctx, &d, tx, none, tdx, &loss), NEO_ERR_SHAPE, "label is not");
     CHECK_ERR(neo_bce_with_logits(ctx, &d, tx, ty, dm, &loss), NEO_ERR_SHAPE, "dlogit is not");
-    CHECK_ERR(neo_mse(ctx, &d, m, tx, dm, &loss), NEO_ERR_SHAPE, "target has");
+    CHECK_ERR(neo_mse(ctx, &d, m, tx, dm, &loss), NEO_ERR_SHAPE,
+              "neo_mse: target has ndim 1, the first tensor 2");
+    CHECK_ERR(neo_mse(ctx, &d, m, neo_tensor_2d(x, NEO_F32, 3, 1), dm, &loss), NEO_ERR_SHAPE,
+              "neo_mse: target has shape[1] 1, the first tensor 2");
     CHECK_ERR(neo_cross_entropy(ctx, &d, m, ty, dm, &loss), NEO_ERR_SHAPE, "label is not");
     CHECK_ERR(neo_cross_entropy(ctx, &d, tx, tl, dm, &loss), NEO_ERR_SHAPE, "logit is not [B][C]");
     d.batch = 5;
@@ -485,6 +525,7 @@ int main(void) {
     RUN(values_and_gradients_equal_the_formulas);
     RUN(saturated_cases);
     RUN(infinite_logits);
+    RUN(logits_that_are_none);
     RUN(same_bits_for_every_cut);
     RUN(narrow_gradients_are_the_wide_ones_rounded);
     RUN(narrow_logits_are_widened);

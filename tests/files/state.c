@@ -218,6 +218,7 @@ static void files(void) {
     CHECK_OK(neo__file_read_at(&file, 3, data, 4));
     CHECK_BITS(data, "3456", 4);
     CHECK_ERR(neo__file_read_at(&file, 8, data, 4), NEO_ERR_IO, "ends before byte 12");
+    CHECK_ERR(neo__file_read_at(&file, -1, data, 4), NEO_ERR_IO, "/a/g: cannot read at byte -1");
     CHECK_OK(neo__file_close(&file));
     CHECK_OK(neo__dir_list(at("/a"), count_entry, &count));
     CHECK_INT(count, 2);

@@ -1035,11 +1035,13 @@ if grep -q 'warning: --plan rw: 26 of 26 tables cannot be placed so' "$W/err"; t
 else
     fail "no warning: $(cat "$W/err")"
 fi
-# Without --repro-shards there are 8 leaves, or, of more ranks, as many.
+# Without --repro-shards there are 8 leaves, or, of more ranks, as many, which is said.
 while read -r leaves options; do
     part || continue
-    same "the default of repro-shards, $options" "$(state_of timeout 900 $D $model $options)" \
-        "$(digest $model --repro-shards $leaves)"
+    state=$(state_of timeout 900 $D $model $options)
+    same "notes of repro-shards, $options" \
+        "$(grep -c "note: --repro-shards is $leaves for so many ranks" "$W/err")" $((leaves > 8))
+    same "the default of repro-shards, $options" "$state" "$(digest $model --repro-shards $leaves)"
 done <<END
 8 --threads 2
 8 --ranks 4

@@ -305,6 +305,8 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
                    NEO_ERR_SHAPE, text);
         EXPECT_ERR(neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, ids, g->dim + 1)),
                    NEO_ERR_SHAPE, text);
+        EXPECT_ERR(neo_shard_forward_end(shard, neo_tensor_none()), NEO_ERR_SHAPE,
+                   "neo_shard_forward_end: out is none");
         TRY(neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, ids, g->dim)));
         EXPECT_ERR(neo_shard_backward_begin(shard, neo_tensor_2d(out, NEO_F32, ids + 1, g->dim)),
                    NEO_ERR_SHAPE, "neo_shard_backward_begin: dout must be f32");
