@@ -1628,7 +1628,7 @@ typedef enum neo_evict { /* the key that leaves a full set: see >>lines */
 
 /* Ids of a table are keys: see "keyed tables". */
 typedef struct neo_keys {
-    int on; /* 1: they are */
+    int on; /* 1: they are; else all that follows is 0 */
     neo_evict evict;
     int64_t period; /* LFU: counts halve every so many steps, 0: never. AGE: a key unused for more
                        steps than this leaves; required */
@@ -13609,6 +13609,15 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
     const neo_keys *keys = &table->keys;
     const int64_t all = table->part.rows ? table->part.rows : table->rows;
     const int64_t unit = (int64_t)NEO__LINE_WAYS * NEO__MAX(table->row_buckets, 1);
+    const char *given = keys->evict    ? "evict"
+                        : keys->period ? "period"
+                        : keys->admit  ? "admit"
+                        : keys->shared ? "shared"
+                        : keys->bloom  ? "bloom"
+                        : keys->sums   ? "sums"
+                                       : NULL;
+    NEO__CHECK(keys->on || !given || !NEO__TRAINS, NEO_ERR_ARG,
+               "%s: table '%s': keys.%s is given, and keys.on is 0", fn, table->name, given);
     if (!keys->on) return NEO_OK;
     NEO__CHECK(!ctx->device, NEO_ERR_UNSUPPORTED,
                "%s: table '%s': keys on a device: only tables of the CPU have them", fn,

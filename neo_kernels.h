@@ -5485,7 +5485,7 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 NEO__SPARE_END /* programs that only predict have no other: it is called by name */
 #endif
 
-/* The set of each key, and its tag. Set 0 stands for one of another part. */
+/* The first line of each key's set, and its tag. Set 0 stands for one of another part. */
 NEO__KERNEL_INLINE void NEO__FN(lines_sets)(const neo__lines *map, const uint64_t *keys, int64_t n,
                                             uint8_t *tag, int64_t *to) {
 #if NEO__PASS == NEO__PASS_AVX512
@@ -5503,7 +5503,7 @@ NEO__KERNEL_INLINE void NEO__FN(lines_sets)(const neo__lines *map, const uint64_
                          _mm_max_epu8(_mm512_cvtepi64_epi8(h), _mm_set1_epi8(1)));
         h = _mm512_srli_epi64(_mm512_mul_epu32(_mm512_srli_epi64(h, 32), all), 32);
         h = _mm512_sub_epi64(h, first);
-        h = _mm512_maskz_mov_epi64(_mm512_cmplt_epu64_mask(h, sets), h);
+        h = _mm512_maskz_slli_epi64(_mm512_cmplt_epu64_mask(h, sets), h, 5);
         _mm512_mask_storeu_epi64(to + i, some, h);
     }
 #else
@@ -5511,18 +5511,18 @@ NEO__KERNEL_INLINE void NEO__FN(lines_sets)(const neo__lines *map, const uint64_
         const uint64_t hash = neo__mix64(keys[i]);
         const int64_t set = neo__lines_set(hash, map->all_sets) - map->first_set;
         tag[i] = neo__lines_tag(hash);
-        to[i] = (uint64_t)set < (uint64_t)map->sets ? set : 0;
+        to[i] = (uint64_t)set < (uint64_t)map->sets ? set * NEO__LINE_WAYS : 0;
     }
 #endif
 }
-NEO__KERNEL_INLINE uint32_t NEO__FN(lines_match)(const neo__lines *map, int64_t set, uint8_t tag) {
+NEO__KERNEL_INLINE uint32_t NEO__FN(lines_match)(const neo__lines *map, int64_t first,
+                                                  uint8_t tag) {
 #if NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
-    const __m256i tags = _mm256_loadu_si256(
-                      (const __m256i *)(const void *)(map->tag + set * NEO__LINE_WAYS)),
+    const __m256i tags = _mm256_loadu_si256((const __m256i *)(const void *)(map->tag + first)),
                   same = _mm256_cmpeq_epi8(tags, _mm256_set1_epi8((char)tag));
     return (uint32_t)_mm256_movemask_epi8(same);
 #else
-    return neo__lines_match(map, set, tag);
+    return neo__lines_match(map, first / NEO__LINE_WAYS, tag);
 #endif
 }
 /* Note in `again` which lines may not have their keys: those of others, key 0, or old. Returns how
@@ -5581,18 +5581,18 @@ NEO__UNUSED NEO__KERNEL_FAR int64_t NEO__FN(lines_find)(const neo__lines *lines,
             to[again[i]] = line;
             missing += line < 0;
         }
-        for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
-            const uint32_t bits = NEO__FN(lines_match)(&map, to[i], tag[i % BLOCK]);
-            const int64_t line = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
+        int64_t *has = to + (at ? at - BLOCK : 0), n = NEO__MIN((int64_t)BLOCK, count + BLOCK - at);
+        for (int64_t i = 0; at && i < n; i++) {
+            const uint32_t bits = NEO__FN(lines_match)(&map, has[i], tag[i]);
+            const int64_t line = has[i] + __builtin_ctz(bits | 1u << 31);
             __builtin_prefetch(map.key + line, 0, 2);
             if (touches) __builtin_prefetch(map.use + line, 1, 2);
-            to[i] = line | -(int64_t)(bits == 0);
+            has[i] = line | -(int64_t)(bits == 0);
         }
         if (at >= count) continue;
-        const int64_t n = NEO__MIN((int64_t)BLOCK, count - at);
+        n = NEO__MIN((int64_t)BLOCK, count - at);
         NEO__FN(lines_sets)(&map, keys + at, n, tag, to + at);
-        for (int64_t i = at; i < at + n; i++)
-            __builtin_prefetch(map.tag + to[i] * NEO__LINE_WAYS, 0, 2);
+        for (int64_t i = at; i < at + n; i++) __builtin_prefetch(map.tag + to[i], 0, 2);
     }
     return missing;
 }

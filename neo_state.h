@@ -3761,6 +3761,7 @@ struct neo_saving {
 };
 
 /* ---- rows that change ---- */
+NEO__HOT_BEGIN
 static uint32_t *neo__guard_place(const neo__row_guard *guard, int64_t row) {
     uint64_t i = neo__mix64((uint64_t)row + 1) & guard->mask;
     while (guard->places[i] && guard->rows[guard->places[i] - 1] != row) i = (i + 1) & guard->mask;
@@ -3770,12 +3771,20 @@ static const char *neo__guard_row(const neo_tensor *tensor, int64_t row) {
     return (const char *)tensor->data +
            (size_t)(row * tensor->stride[0]) * neo_dtype_size(tensor->dtype);
 }
-static void neo__guard_keep(neo__row_guard *guard, int64_t row) {
+/* Places of a table's rows, for one step: row 0 of each tensor, and how far rows are apart. */
+typedef struct neo__guarded {
+    const char *rows[NEO__GUARD_TENSORS];
+    size_t apart[NEO__GUARD_TENSORS];
+} neo__guarded;
+static void neo__guard_keep(neo__row_guard *guard, const neo__guarded *of, int64_t row) {
     char *record = guard->log + (size_t)guard->used * guard->record;
     for (int k = 0; k < guard->tensor_count && guard->status == NEO_OK; k++) {
-        const neo_tensor *t = guard->tensors[k];
-        guard->status = neo__data_read(guard->ctx, record + guard->at[k], neo__guard_row(t, row),
-                                       t->place, guard->widths[k]);
+        const char *from = of->rows[k] + (size_t)row * of->apart[k];
+        const neo_place place = guard->tensors[k]->place;
+        if (place == NEO_HOST) memcpy(record + guard->at[k], from, guard->widths[k]);
+        else
+            guard->status = neo__data_read(guard->ctx, record + guard->at[k], from, place,
+                                           guard->widths[k]);
         if (guard->status != NEO_OK)
             snprintf(guard->text, sizeof guard->text, "%s", neo_last_error());
     }
@@ -3798,18 +3807,26 @@ static int neo__guard_needs(const neo__row_guard *guard, int64_t row) {
 }
 static void neo__guard_before(void *user, const uint64_t *records, int64_t count, int low_bits,
                               const uint64_t *line_row) {
+    enum { AHEAD = 16 };
     neo__row_guard *guard = (neo__row_guard *)user;
+    neo__guarded of;
+    for (int k = 0; k < guard->tensor_count; k++) {
+        of.rows[k] = neo__guard_row(guard->tensors[k], 0);
+        of.apart[k] = (size_t)(neo__guard_row(guard->tensors[k], 1) - of.rows[k]);
+    }
     neo__mutex_lock(&guard->lock);
     for (int64_t i = 0; i < count; i++) {
         const uint64_t at = records[i] >> low_bits, row = line_row ? line_row[at] : at,
                        bit = UINT64_C(1) << row % 64;
         uint64_t *bits = &guard->marks->bits[row / 64];
+        for (int k = 0; k < guard->tensor_count && !line_row && i + AHEAD < count; k++)
+            __builtin_prefetch(of.rows[k] + (records[i + AHEAD] >> low_bits) * of.apart[k], 1, 2);
+        if (*bits & bit) continue;
         const int wanted = !guard->some || guard->old[row / 64] & bit;
-        while (wanted && !(*bits & bit) && guard->used == guard->room &&
-               neo__guard_needs(guard, (int64_t)row))
+        while (wanted && guard->used == guard->room && neo__guard_needs(guard, (int64_t)row))
             neo__cond_wait(&guard->wake, &guard->lock);
-        if (wanted && !(*bits & bit) && neo__guard_needs(guard, (int64_t)row))
-            neo__guard_keep(guard, (int64_t)row);
+        if (wanted && neo__guard_needs(guard, (int64_t)row))
+            neo__guard_keep(guard, &of, (int64_t)row);
         *bits |= bit;
     }
     neo__mutex_unlock(&guard->lock);
@@ -3831,6 +3848,7 @@ static int64_t neo__guarded_row(const neo__st_item *item, int64_t i) {
 static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
     neo__row_guard *guard = item->guard;
     const size_t width = guard->widths[item->guarded], at = guard->at[item->guarded];
+    const int together = neo_tensor_is_contiguous(*item->tensor);
     const int64_t rows = item->tensor->shape[0],
                   most = NEO__MAX((int64_t)(NEO__GUARD_BUFFER / width), (int64_t)1);
     for (int64_t first = 0, n; first < rows && out->status == NEO_OK; first += n) {
@@ -3849,7 +3867,7 @@ static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
                 memcpy(to, guard->log + (*neo__guard_place(guard, row) - 1) * guard->record + at,
                        width);
             } else { /* rows of a file are read together */
-                while (i + run < n && neo_tensor_is_contiguous(*item->tensor) &&
+                while (i + run < n && together &&
                        neo__guarded_row(item, first + i + run) == row + run &&
                        !neo__guard_changed(guard, row + run))
                     run++;
@@ -3866,6 +3884,7 @@ static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
     }
     if (out->status == NEO_OK) neo__guard_written(guard, item->guarded);
 }
+NEO__HOT_END
 
 /* ---- memory ---- */
 static size_t neo__row_bytes(const neo_tensor *t) {

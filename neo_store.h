@@ -76,7 +76,7 @@ extern "C" {
    before the forward of the first, known by its arrays: after that of step s the batch of s + N.
    One more drops the oldest. A thread of the tier finds their lines, or the next call, if it comes
    before; up to 4 batches ahead, forward goes on with these. Rows in no line are read to memory of
-   their own, those announced first before others, while rows that have left are written. With 2 or
+   their own, those announced first before others, once rows that have left are written. With 2 or
    more, lines that an announced batch needs stay until its forward, and others of their set leave;
    of rows in overflow those are read again. Where that memory is full, rows announced before keep
    their places; those that find none are left to their batch's own call (refused counts them).
@@ -191,9 +191,7 @@ typedef struct neo__tier_ahead {
     int32_t table;
     uint8_t state, batch; /* batch: the last announced one that needs it, modulo 256 */
 } neo__tier_ahead;
-/* HELD: as ASKED, but read once all rows that have left are written: one of them is this, or waits
-   in this place. Of rows behind calls HELD is one to be written. */
-enum { NEO__AHEAD_VOID, NEO__AHEAD_ASKED, NEO__AHEAD_HELD, NEO__AHEAD_TAKEN, NEO__AHEAD_READ };
+enum { NEO__AHEAD_VOID, NEO__AHEAD_ASKED, NEO__AHEAD_TAKEN, NEO__AHEAD_READ };
 enum { NEO__TIER_MOST_AHEAD = 64, /* announced batches; of so few what they need is kept; */
        NEO__TIER_MOST_SEEN = 4, NEO__TIER_CALLS = 4 * NEO__TIER_MOST_AHEAD }; /* calls known */
 
@@ -229,6 +227,9 @@ typedef struct neo__tier_row {
     int64_t at; /* the row's number there */
 } neo__tier_row;
 
+typedef struct neo__tier_index {
+    uint32_t line, last; /* the row's line + 1, 0: none; of LRU the call that needed it last */
+} neo__tier_index;
 typedef struct neo__tier_table {
     int64_t rows, sets, over, over_used, over_next;
     neo__lines map;                /* its keys are rows; behind its lines those of overflow, and one
@@ -238,7 +239,7 @@ typedef struct neo__tier_table {
     int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
     int64_t now;                   /* number of the call */
     int indexed, ahead, is_lru;    /* ahead: batches that are announced at most */
-    uint64_t *index;               /* [rows]: see >>impl-tier-lines; or NULL */
+    neo__tier_index *index;        /* [rows]: see >>impl-tier-lines; or NULL */
     uint8_t *dirty;                /* a line differs from the file */
     uint32_t *needed;              /* LFU: of a line, the last announced batch that needs it; or
                                       NULL. Of LRU it is in map.use */
@@ -268,9 +269,14 @@ typedef struct neo__tier_worker {
     neo__tier_ring ring;
 } neo__tier_worker;
 
-/* The needs of an announced batch, as base.line and row have them of a call. */
+/* The ids of a feature among those of its batch. bare: of an announced one those without a line. */
+typedef struct neo__tier_part {
+    int64_t begin, table, bare;
+} neo__tier_part;
+/* The needs of an announced batch, as base.line, row and part have them of a call. */
 typedef struct neo__tier_seen {
     int64_t *line, *row, count; /* count below 0: there was no room */
+    neo__tier_part *part;
     uint32_t batch;
 } neo__tier_seen;
 
@@ -289,8 +295,9 @@ typedef struct neo__tier {
     double level;                  /* bytes for a tier_share of 1: see neo__tier_fill */
     char *fixed, *work;
     size_t fixed_bytes, work_bytes;
-    int64_t *row; /* [capacity] of base.line, counted through all tables; none of table t: ~t */
-    int64_t staged;                /* ids of the last call, of which line and row are */
+    int64_t *row;         /* [capacity] of base.line; -1: none */
+    neo__tier_part *part; /* [features + 1] */
+    int64_t staged;       /* ids of the last call, of which line, row and part are */
     neo__tier_seen seen[NEO__TIER_MOST_SEEN]; /* of batch k % neo__tier_seen_count */
     int is_seen; /* line and row are those of the running batch's announcement */
     int unseen;  /* what the last announced batch needs is to be found, or (2) a thread will */
@@ -335,19 +342,17 @@ typedef struct neo__tier {
     int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_end;
     int64_t ahead_busy;  /* rows that are being read */
     int64_t ahead_bytes; /* of each of ahead_data */
-    uint32_t *ahead_free; /* places, [free_count]; in the first free_held rows wait for a write */
-    int64_t free_count, free_held;
+    uint32_t *ahead_free; /* places, [free_count] */
+    int64_t free_count;
     int paused;
     uint32_t told, begun; /* batches announced so far, and of these looked up or dropped */
     const void *announced[NEO__TIER_MOST_AHEAD][2]; /* offsets and ids of batch k % most */
     /* rows that left lines for the room of those read ahead, [ahead_capacity]: they are written
-       behind the call, while others are read */
+       behind the call, before others are read */
     neo__tier_ahead *behind;
     uint64_t *ahead_order, *behind_order; /* places, sorted by the file */
     int64_t behind_count, behind_next, behind_busy;
     int64_t behind_made, behind_free; /* of a call, so far; and places of ahead_free for them */
-    int writes_apart; /* rows are read while others are written: of a file, and where keys of rows
-                         are in their order */
     neo_status behind_status; /* of the first that failed */
     neo_tier_stats stats;
 } neo__tier;
@@ -873,18 +878,16 @@ static void neo__tier_read_ahead(neo__tier *tier, const int64_t *place, int64_t 
 static int neo__tier_is_behind(const neo__tier *tier) { /* rows are still to be written */
     return tier->behind_next < tier->behind_count || tier->behind_busy;
 }
-static int neo__tier_is_asked(const neo__tier_ahead *a) {
-    return a->state == NEO__AHEAD_ASKED || a->state == NEO__AHEAD_HELD;
-}
-/* Read some rows ahead, with the lock held. 0: there are none, or the next is held. */
+/* Read some rows ahead, with the lock held. 0: there are none, or rows are still to be written:
+   one of them may be asked for, or wait in a place that one is asked for. Rows that were read
+   while others were written came no sooner: bench/results/tiers.md. */
 static int neo__tier_take_ahead(neo__tier *tier, neo__tier_worker *worker) {
     int64_t place[NEO__TIER_BATCH], n = 0;
-    if (tier->paused) return 0;
-    for (; n < NEO__TIER_BATCH && tier->ahead_next < tier->ahead_count; tier->ahead_next++) {
-        place[n] = neo__tier_place(tier->ahead_order[tier->ahead_next]);
+    if (tier->paused || neo__tier_is_behind(tier)) return 0;
+    while (n < NEO__TIER_BATCH && tier->ahead_next < tier->ahead_count) {
+        place[n] = neo__tier_place(tier->ahead_order[tier->ahead_next++]);
         neo__tier_ahead *a = &tier->ahead[place[n]];
-        if (!neo__tier_is_asked(a)) continue; /* it has come to its line meanwhile */
-        if (a->state == NEO__AHEAD_HELD && neo__tier_is_behind(tier)) break;
+        if (a->state != NEO__AHEAD_ASKED) continue; /* it has come to its line meanwhile */
         a->state = NEO__AHEAD_TAKEN;
         n++;
     }
@@ -927,14 +930,12 @@ static int neo__tier_take_behind(neo__tier *tier) {
         status = neo__tier_io(tier, a->table, a->row, 1, NULL, record);
     }
     neo__mutex_lock(&tier->lock);
-    for (int64_t i = begin; i < end; i++)
-        tier->behind[neo__tier_place(tier->behind_order[i])].state = NEO__AHEAD_VOID;
     if (status != NEO_OK && tier->behind_status == NEO_OK) {
         tier->behind_status = status;
         snprintf(tier->failed_text, sizeof tier->failed_text, "%s", neo_last_error());
     }
     tier->behind_busy = 0;
-    if (end == tier->behind_count) { /* rows that are held may be read now */
+    if (end == tier->behind_count) { /* rows may be read ahead now */
         neo__cond_broadcast(&tier->done);
         neo__cond_broadcast(&tier->wake);
     }
@@ -1052,26 +1053,16 @@ static void neo__tier_make_room(neo__tier *tier) {
     int64_t kept = 0;
     if (tier->ahead_capacity == 0) return;
     memset(tier->ahead_at, 0, (size_t)tier->ahead_places * sizeof *tier->ahead_at);
-    tier->free_count = tier->free_held = 0;
-    neo__mutex_lock(&tier->lock);
-    for (int64_t i = tier->behind_count - 1; i >= 0; i--) { /* those written last are used last */
-        const int64_t place = neo__tier_place(tier->behind_order[i]);
-        neo__tier_ahead *a = &tier->ahead[place];
-        if (tier->behind[place].state == NEO__AHEAD_VOID) break;
-        if (neo__tier_ahead_by(tier, a) <= 0) a->state = NEO__AHEAD_VOID;
-        if (a->state == NEO__AHEAD_VOID) tier->ahead_free[tier->free_count++] = (uint32_t)place;
-    }
-    tier->free_held = tier->free_count;
+    tier->free_count = 0;
     for (int64_t i = tier->ahead_capacity - 1; i >= 0; i--) {
         neo__tier_ahead *a = &tier->ahead[i];
         if (neo__tier_ahead_by(tier, a) <= 0) a->state = NEO__AHEAD_VOID;
-        if (a->state != NEO__AHEAD_VOID)
-            tier->ahead_at[neo__tier_ahead_place(tier, a->table, a->row)] = (uint32_t)i + 1;
-        else if (tier->behind[i].state == NEO__AHEAD_VOID)
-            tier->ahead_free[tier->free_count++] = (uint32_t)i;
+        if (a->state == NEO__AHEAD_VOID) tier->ahead_free[tier->free_count++] = (uint32_t)i;
+        else tier->ahead_at[neo__tier_ahead_place(tier, a->table, a->row)] = (uint32_t)i + 1;
     }
+    neo__mutex_lock(&tier->lock);
     for (int64_t i = tier->ahead_next; i < tier->ahead_end; i++)
-        if (neo__tier_is_asked(&tier->ahead[neo__tier_place(tier->ahead_order[i])]))
+        if (tier->ahead[neo__tier_place(tier->ahead_order[i])].state == NEO__AHEAD_ASKED)
             tier->ahead_order[kept++] = tier->ahead_order[i];
     tier->ahead_next = 0;
     tier->ahead_count = tier->ahead_end = kept;
@@ -1095,12 +1086,8 @@ static void neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, uin
         tier->stats.refused++;
         return;
     }
-    neo__tier_ahead ahead = {row, (int32_t)table, NEO__AHEAD_HELD, (uint8_t)batch};
-    if (place < 0) {
-        place = tier->ahead_free[--tier->free_count];
-        if (tier->free_count >= tier->free_held && tier->writes_apart)
-            ahead.state = NEO__AHEAD_ASKED;
-    }
+    if (place < 0) place = tier->ahead_free[--tier->free_count];
+    const neo__tier_ahead ahead = {row, (int32_t)table, NEO__AHEAD_ASKED, (uint8_t)batch};
     tier->ahead[place] = ahead;
     tier->ahead_at[at] = (uint32_t)place + 1;
     tier->ahead_order[tier->ahead_end++] = neo__tier_key(tier, table, row, place);
@@ -1112,7 +1099,6 @@ static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t pl
     job->to = place;
     tier->behind[place].row = job->old;
     tier->behind[place].table = (int32_t)job->table;
-    tier->behind[place].state = NEO__AHEAD_HELD;
     tier->behind_order[tier->behind_made++] = neo__tier_key(tier, job->table, job->old, place);
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
 }
@@ -1146,7 +1132,6 @@ static void neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t cou
             neo__tier_put_behind(tier, job, job->from >= 0 ? job->from
                                                            : tier->ahead_free[tier->behind_free++]);
     }
-    tier->free_held = NEO__MAX(tier->free_held, tier->behind_free);
 }
 /* Below a device, rows between the first `count` slots and the lines that items are for. */
 static neo_status neo__tier_move_slots(neo__tier *tier, int64_t count, int write) {
@@ -1245,8 +1230,9 @@ static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
    the one before it goes on with that one's lines: they have stayed. So it does where more ids have
    a row than had one, as keys get them; an id of another row begins a call of its own.
 
-   index[row] is the row's line + 1, 0: none. Of LRU its upper half is the call that needed the row
-   last, and `used` of the line may be older: it is mended where the line would leave by it.
+   index[row].line is the row's line + 1, 0: none. Of LRU `last` is the call that needed the row
+   last, and `used` of the line may be older: it is mended where the line would leave by it. Rows
+   without a line have a `last` that nothing reads: so the first walk writes it of all.
 
    Of an announced batch a thread finds the lines, of LRU with its number in the lower half of
    `use`. Its forward compares ids alone, and writes nothing of lines that it hits: the call that
@@ -1268,7 +1254,7 @@ static int64_t neo__tier_find_over(const neo__tier_table *to, int64_t row) {
     return over < 0 ? -1 : to->sets * NEO__LINE_WAYS + over;
 }
 static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
-    if (to->index) return (int64_t)(uint32_t)to->index[row] - 1;
+    if (to->index) return (int64_t)to->index[row].line - 1;
     const int64_t line = neo__lines_find(&to->map, (uint64_t)row, neo__mix64((uint64_t)row), 0);
     return line >= 0 ? line : neo__tier_find_over(to, row);
 }
@@ -1291,7 +1277,7 @@ static int64_t neo__tier_last(const neo__tier_table *to, int64_t line) {
     const int64_t last = to->is_lru ? neo__tier_last_announced(to, to->map.use[line])
                                     : neo__lines_last(to->map.use[line]);
     if (!neo__tier_is_lazy(to) || last == to->now) return last;
-    return NEO__MAX(last, neo__lines_last(to->index[to->map.key[line]]));
+    return NEO__MAX(last, (int64_t)to->index[to->map.key[line]].last);
 }
 /* Lines of rows, -1 if there is none; negative numbers have none. touches: they will be used. */
 enum { NEO__TIER_FIND = 256 };
@@ -1310,7 +1296,7 @@ static void neo__tier_find_many(const neo__tier *tier, const neo__tier_table *to
     for (int64_t i = 0; i < n; i++) /* memory is asked for ahead */
         __builtin_prefetch(to->index + NEO__MAX(rows[i], (int64_t)0), 0, 2);
     for (int64_t i = 0; i < n; i++) {
-        line[i] = rows[i] < 0 ? -1 : (int64_t)(uint32_t)to->index[rows[i]] - 1;
+        line[i] = rows[i] < 0 ? -1 : (int64_t)to->index[rows[i]].line - 1;
         if (touches) __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1, 2);
     }
 }
@@ -1319,53 +1305,52 @@ static void neo__tier_mark(neo__tier_table *to, const int64_t *at, int64_t count
     for (int64_t i = 0; i < count && to_step; i++)
         if (at[i] >= 0) to->dirty[at[i]] = 1;
 }
-/* First walk of LRU where there is an index, which has the last call. */
-static int64_t neo__tier_find_lazy(neo__tier_table *to, const int64_t *rows, int64_t count,
-                                   int64_t none, int64_t *at, int64_t *row) {
+/* First walk of LRU where there is an index, which has the last call. For itself: its loop has all
+   it needs in registers. */
+static NEO__NOINLINE int64_t neo__tier_find_lazy(neo__tier_index *index, uint32_t now,
+                                                 const int64_t *rows, int64_t count, int64_t *at) {
     enum { AHEAD = 96 };
-    const uint64_t now = (uint64_t)to->now << 32;
-    const int64_t before = to->first_row;
-    uint64_t *index = to->index;
+    const int64_t fetched = count - AHEAD;
     int64_t missing = 0;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t it = rows[i], next = rows[NEO__MIN(i + AHEAD, count - 1)];
-        __builtin_prefetch(index + NEO__MAX(next, (int64_t)0), 0, 2);
-        if (it < 0) {
-            at[i] = it;
-            row[i] = none;
+        const int64_t row = rows[i];
+        if (i < fetched) __builtin_prefetch(index + rows[i + AHEAD], 1, 2);
+        if (row < 0) {
+            at[i] = -1;
             continue;
         }
-        const uint32_t line = (uint32_t)index[it];
-        index[it] = line ? now | line : 0;
-        at[i] = line ? (int64_t)line - 1 : -2 - it;
-        row[i] = it + before;
+        const uint32_t line = index[row].line;
+        index[row].last = now;
+        at[i] = (int64_t)line - 1;
         missing += line == 0;
     }
     return missing;
 }
-/* First walk. at: the lines of rows that have one; -2 - row for the others, negative numbers as
-   they are. row: their numbers among those of all tables, ~table for negative ones. The rows may
-   be in `at`. Returns how many have no line. */
+/* First walk. at: the lines of rows that have one; -2 - row for the others, -1 where there is none.
+   row: the rows, which may be in `at`. Returns how many have no line. */
 static int64_t neo__tier_find_rows(const neo__tier *tier, int64_t table, const int64_t *rows,
                                    int64_t count, int64_t *at, int64_t *row, int to_step) {
     neo__tier_table *to = &tier->tables[table];
     int64_t line[NEO__TIER_FIND], missing = 0;
-    if (to->sets && neo__tier_is_lazy(to)) {
-        missing = neo__tier_find_lazy(to, rows, count, ~table, at, row);
+    memcpy(row, rows, (size_t)count * sizeof *row);
+    if (!to->sets) {
+        if (at != rows) memcpy(at, rows, (size_t)count * sizeof *at);
+        return 0;
+    }
+    if (neo__tier_is_lazy(to)) {
+        missing = neo__tier_find_lazy(to->index, (uint32_t)to->now, rows, count, at);
+        for (int64_t i = 0; i < count && missing; i++)
+            if (at[i] < 0 && row[i] >= 0) at[i] = -2 - row[i];
         neo__tier_mark(to, at, count, to_step);
         return missing;
     }
-    for (int64_t k = 0, n; k < count; k += n, rows += n, at += n, row += n) {
+    for (int64_t k = 0, n; k < count; k += n, at += n, row += n) {
         n = NEO__MIN(count - k, (int64_t)NEO__TIER_FIND);
-        if (to->sets) neo__tier_find_many(tier, to, rows, n, 1, line);
+        neo__tier_find_many(tier, to, row, n, 1, line);
         for (int64_t i = 0; i < n; i++) {
-            const int64_t it = rows[i];
-            row[i] = it < 0 ? ~table : it + to->first_row;
-            at[i] = it;
-            if (it < 0 || !to->sets) continue;
+            at[i] = line[i] >= 0 ? line[i] : row[i] < 0 ? -1 : -2 - row[i];
             if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
-            else missing++;
-            at[i] = line[i] >= 0 ? line[i] : -2 - it;
+            else missing += row[i] >= 0;
         }
     }
     return missing;
@@ -1406,7 +1391,7 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
             continue;
         }
         const int64_t row = (int64_t)to->map.key[line];
-        if (to->index) to->index[row] = 0;
+        if (to->index) to->index[row].line = 0;
         if (neo__tier_is_needed(tier, to, line) &&
             (to->dirty[line] || neo__tier_is_written(to, row)))
             neo__tier_ask_ahead(tier, table, row, neo__tier_needed_by(to, line));
@@ -1470,8 +1455,11 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
         to->map.tag[line] = neo__lines_tag(hash);
     }
     neo__tier_set_job(tier, &tier->jobs[to->first_job + to->jobs++], table, line, row);
-    if (to->index && to->map.use[line]) to->index[to->map.key[line]] = 0;
-    if (to->index) to->index[row] = (uint64_t)to->now << 32 | (uint64_t)(line + 1);
+    if (to->index) {
+        const neo__tier_index place = {(uint32_t)(line + 1), (uint32_t)to->now};
+        if (to->map.use[line]) to->index[to->map.key[line]].line = 0;
+        to->index[row] = place;
+    }
     to->map.key[line] = (uint64_t)row;
     neo__tier_set_use(to, line, to->now, !to->is_lru); /* LFU: a count of 1 */
     to->dirty[line] = (uint8_t)to_step;
@@ -1479,25 +1467,15 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
     if (to->needed) to->needed[line] = 0;
     return line;
 }
-/* None of NEO__TIER_FIND rows is without a line. Its length is known: it has no branch. */
-static int neo__tier_have_lines(const int64_t *at) {
-    int64_t any = 0;
-    for (int i = 0; i < NEO__TIER_FIND; i++) any |= at[i] + 1;
-    return any >= 0;
-}
 /* First walk of what an announcement found, whose lines are still those of its rows: rows that had
    none may have come since. Lines of LRU are known to be needed by their announced batch. */
 static int64_t neo__tier_find_since(neo__tier_table *to, int64_t *at, int64_t count) {
     int64_t missing = 0;
-    for (int64_t k = 0, n; k < count; k += n) {
-        n = NEO__MIN(count - k, (int64_t)NEO__TIER_FIND);
-        if (to->is_lru && n == NEO__TIER_FIND && neo__tier_have_lines(at + k)) continue;
-        for (int64_t i = k; i < k + n; i++) {
-            if (at[i] == -1 || (at[i] >= 0 && to->is_lru)) continue;
-            const int64_t line = at[i] >= 0 ? at[i] : neo__tier_find(to, -2 - at[i]);
-            if (line >= 0) neo__tier_touch(to, at[i] = line, 0);
-            else missing++;
-        }
+    for (int64_t i = 0; i < count; i++) {
+        if (at[i] == -1 || (at[i] >= 0 && to->is_lru)) continue;
+        const int64_t line = at[i] >= 0 ? at[i] : neo__tier_find(to, -2 - at[i]);
+        if (line >= 0) neo__tier_touch(to, at[i] = line, 0);
+        else missing++;
     }
     return missing;
 }
@@ -1541,14 +1519,13 @@ static void neo__tier_pass_lines(const neo__tier *tier, neo__tier_table *to) {
         to->hand = to->hand + 1 < lines ? to->hand + 1 : 0;
     }
 }
-/* Rows of a table, numbered through all tables, of the batch that was announced last. line: those
-   found, -2 - row of others and of those in overflow, which may leave before, or -1. */
-static void neo__tier_see_rows(neo__tier *tier, int64_t table, const int64_t *rows, int64_t n,
-                               int64_t *line) {
+/* Rows of a table that the batch announced last needs. line: those found, -2 - row of others and of
+   those in overflow, which may leave before, or -1. Returns how many are others. */
+static int64_t neo__tier_see_rows(neo__tier *tier, int64_t table, const int64_t *row, int64_t n,
+                                  int64_t *line) {
     neo__tier_table *to = &tier->tables[table];
     const int64_t in_sets = to->sets * NEO__LINE_WAYS;
-    int64_t row[NEO__TIER_FIND];
-    for (int64_t i = 0; i < n; i++) row[i] = rows[i] < 0 ? -1 : rows[i] - to->first_row;
+    int64_t bare = 0;
     neo__tier_find_many(tier, to, row, n, to->is_lru, line);
     for (int64_t i = 0; i < n; i++) {
         if (row[i] < 0) continue;
@@ -1556,40 +1533,11 @@ static void neo__tier_see_rows(neo__tier *tier, int64_t table, const int64_t *ro
         else if (line[i] >= 0 && to->needed) to->needed[line[i]] = tier->told;
         else if (line[i] < 0 && neo__tier_is_written(to, row[i]))
             neo__tier_ask_ahead(tier, table, row[i], tier->told);
-        if (line[i] < 0 || line[i] >= in_sets) line[i] = -2 - row[i];
+        if (line[i] >= 0 && line[i] < in_sets) continue;
+        line[i] = -2 - row[i];
+        bare++;
     }
-}
-/* The table that has a row of all tables. */
-static int64_t neo__tier_table_of(const neo__tier *tier, int64_t row) {
-    int64_t low = 0, high = tier->table_count - 1;
-    if (row < 0) return ~row;
-    while (low < high) {
-        const int64_t middle = (low + high + 1) / 2;
-        if (tier->tables[middle].first_row <= row) low = middle;
-        else high = middle - 1;
-    }
-    return low;
-}
-/* Rows asked for, the first `count` in the order of the file, that have left and are not written
-   yet come from where they wait. The others, up to `end`, are held. */
-static void neo__tier_meet_behind(neo__tier *tier, const uint64_t *order, int64_t count,
-                                  int64_t end) {
-    int64_t at = 0;
-    neo__mutex_lock(&tier->lock);
-    for (int64_t i = 0; i < end; i++) {
-        neo__tier_ahead *a = &tier->ahead[neo__tier_place(order[i])];
-        if (i >= count) a->state = NEO__AHEAD_HELD;
-        const uint64_t row = order[i] >> NEO__TIER_PLACES;
-        while (at < tier->behind_count && tier->behind_order[at] >> NEO__TIER_PLACES < row) at++;
-        if (at == tier->behind_count) continue;
-        if (tier->behind_order[at] >> NEO__TIER_PLACES != row) continue;
-        const int64_t from = neo__tier_place(tier->behind_order[at]);
-        if (tier->behind[from].state == NEO__AHEAD_VOID || a->state != NEO__AHEAD_ASKED) continue;
-        memcpy(neo__tier_ahead_at(tier, neo__tier_place(order[i])), neo__tier_ahead_at(tier, from),
-               (size_t)tier->tables[a->table].record - sizeof(uint32_t)); /* it may be sealed now */
-        a->state = NEO__AHEAD_READ;
-    }
-    neo__mutex_unlock(&tier->lock);
+    return bare;
 }
 /* With `walk` held: find what the batch that was announced last needs, if that is to be done: by a
    thread of the tier, or whoever comes before it. */
@@ -1608,20 +1556,17 @@ static void neo__tier_see(neo__tier *tier) {
         to->moves_then = to->moves;
         if (to->sets && to->calls) neo__tier_pass_lines(tier, to);
     }
-    for (int64_t k = 0, n; k < seen->count; k += n) {
-        const int64_t table = neo__tier_table_of(tier, seen->row[k]);
-        const neo__tier_table *to = &tier->tables[table];
-        const int64_t most = NEO__MIN(seen->count - k, (int64_t)NEO__TIER_FIND);
-        for (n = 1; n < most; n++) { /* of the same table */
-            const int64_t row = seen->row[k + n];
-            if (row < 0 ? row != ~table : (uint64_t)(row - to->first_row) >= (uint64_t)to->rows)
-                break;
+    for (int64_t f = 0; f < tier->base.bags->sizes.features && seen->count > 0; f++) {
+        neo__tier_part *part = &seen->part[f];
+        part->bare = 0;
+        for (int64_t k = part->begin, n; tier->tables[part->table].sets && k < part[1].begin;
+             k += n) {
+            n = NEO__MIN(part[1].begin - k, (int64_t)NEO__TIER_FIND);
+            part->bare += neo__tier_see_rows(tier, part->table, seen->row + k, n, seen->line + k);
         }
-        if (to->sets) neo__tier_see_rows(tier, table, seen->row + k, n, seen->line + k);
     }
-    const int64_t asked = tier->ahead_end - before, count = NEO__MIN(asked, tier->capacity);
-    neo__tier_sort(tier, tier->ahead_order + before, tier->order[1], count);
-    neo__tier_meet_behind(tier, tier->ahead_order + before, count, asked);
+    neo__tier_sort(tier, tier->ahead_order + before, tier->order[1],
+                   NEO__MIN(tier->ahead_end - before, tier->capacity));
     neo__tier_resume(tier);
 }
 /* Take `walk`, for a call that the lines of all announced batches may matter to. */
@@ -1642,7 +1587,7 @@ NEO__HOT_END
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
     int64_t slots, slot_bytes, bags; /* below a device; bags: of a batch */
-    int64_t capacity, threads, tables, record_bytes, room_bytes, ahead, ahead_bytes;
+    int64_t parts, capacity, threads, tables, record_bytes, room_bytes, ahead, ahead_bytes;
     int64_t ahead_room; /* bytes of the budget that rows read ahead take at most */
     int64_t bags_bytes; /* of the neo_bags, keys among them, without its rows */
 } neo__tier_sizes;
@@ -1662,6 +1607,7 @@ static int64_t neo__tier_parts(const neo_table_desc *desc, int64_t part[NEO__BAG
 static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *carve,
                                    neo__tier *tier) {
     NEO__CARVE(carve, tier->tables, sizes->tables);
+    NEO__CARVE(carve, tier->part, sizes->parts);
     NEO__CARVE(carve, tier->threads, sizes->threads);
     NEO__CARVE(carve, tier->workers, sizes->threads);
     NEO__CARVE(carve, tier->block, NEO__MAX((int64_t)NEO__TIER_BLOCK, sizes->record_bytes));
@@ -1807,6 +1753,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
     s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
     s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
     s.tables = desc->table_count;
+    s.parts = (bags.features + 1) * (1 + neo__tier_seen_count(tier));
     for (int32_t i = 0; i < desc->table_count; i++) {
         s.bags_bytes += (int64_t)neo__bag_keys_bytes(&desc->tables[i]);
         const int64_t record = neo__tier_parts(&desc->tables[i], part) + 4,
@@ -2146,6 +2093,8 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     if (!fixed.block) return NEO_ERR_MEMORY;
     memset(fixed.block, 0, count.at);
     neo__tier_fixed_layout(&sizes, &fixed, t);
+    for (uint32_t i = 0; i < neo__tier_seen_count(t); i++)
+        t->seen[i].part = t->part + (i + 1) * (bags->sizes.features + 1);
     t->fixed = fixed.block;
     t->fixed_bytes = count.at;
     t->table_count = sizes.tables;
@@ -2164,8 +2113,6 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     NEO__TRY(neo__tier_add_tables(t, desc, fn));
     t->ctx->tiers = base;
     t->file.path = t->path;
-    const neo__tier_table *last = &t->tables[t->table_count - 1];
-    t->writes_apart = !t->host && last->first_row + last->rows <= INT64_C(1) << 40;
     if (t->desc.path) {
         NEO__TRY(neo__tier_open(t));
         t->is_open = 1;
@@ -2268,34 +2215,31 @@ static void neo__tier_rows_of(const neo__tier *tier, const neo__bag_feature *fea
         to[i] = table->bounds == NEO_BOUNDS_CLAMP ? (to[i] < 0 ? 0 : table->rows - 1) : -1;
     }
 }
-/* NEO__TIER_FIND ids are these rows, `before` less. Its length is known: it has no branch. */
-static int neo__tier_are_rows(const int64_t *ids, int64_t before, const int64_t *row) {
-    int64_t differ = 0;
-    for (int i = 0; i < NEO__TIER_FIND; i++) differ |= (ids[i] + before) ^ row[i];
-    return differ == 0;
-}
 /* How many ids of a table have a row and had none in the last call, or the batch's announcement, of
    which the others have what they had; -1: they have not, or lines have moved. */
 static int64_t neo__tier_goes_on(const neo__tier *tier, int64_t table) {
     const neo_bags *b = tier->base.bags;
     const neo__bag_table *bag = &b->tables[table];
-    const int64_t first = tier->first, before = tier->tables[table].first_row;
     const neo__tier_table *to = &tier->tables[table];
     int64_t row[NEO__TIER_FIND], fresh = 0, differ = b->job.tensor.out && !tier->is_seen;
     if (tier->is_seen && to->ahead < 2) differ |= to->moves != to->moves_then;
-    for (int32_t q = 0; q < bag->feature_count; q++) {
+    for (int32_t q = 0; q < bag->feature_count && !differ; q++) {
         const neo__bag_feature *p = &b->view.features[bag->features[q]];
-        const int64_t *was = tier->row + (p->first_id - first);
-        differ |= p->first_id - first + p->ids > tier->staged;
+        const neo__tier_part *part = &tier->part[bag->features[q]];
+        const int64_t *was = tier->row + part->begin, *ids = (const int64_t *)tier->ids;
+        differ |= part[1].begin > tier->staged || part->begin != p->first_id - tier->first ||
+                  part[1].begin != p[1].first_id - tier->first;
+        if (differ) break;
+        if (p->ids == 0) continue;
+        if (!tier->is_i32 && !p->bad &&
+            memcmp(ids + p->first_id, was, (size_t)p->ids * sizeof *was) == 0)
+            continue;
         for (int64_t k = 0, n; k < p->ids && !differ; k += n, was += n) {
             n = NEO__MIN(p->ids - k, (int64_t)NEO__TIER_FIND);
-            if (n == NEO__TIER_FIND && !tier->is_i32 && !p->bad &&
-                neo__tier_are_rows((const int64_t *)tier->ids + p->first_id + k, before, was))
-                continue;
             neo__tier_rows_of(tier, p, k, n, row);
             for (int64_t i = 0; i < n; i++) {
                 fresh += (was[i] < 0) & (row[i] >= 0);
-                differ |= was[i] < 0 ? was[i] != ~table : row[i] + before != was[i];
+                differ |= (was[i] >= 0) & (row[i] != was[i]);
             }
         }
     }
@@ -2321,6 +2265,7 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
         const neo__bag_feature *p = &b->view.features[bag->features[q]];
         int64_t *at = call->t->base.line + (p->first_id - first);
         int64_t *row = call->t->row + (p->first_id - first);
+        if (p->ids == 0) continue;
         if (call->bring) {
             if (to->sets) neo__tier_give_rows(call->t, table, at, p->ids, call->to_step);
             continue;
@@ -2331,8 +2276,9 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
         }
         if (to->sets && b->job.tensor.out)
             to->lookups += p->ids - (bag->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
-        if (fresh == 0) {
-            missing += neo__tier_find_since(to, at, p->ids);
+        if (fresh == 0) { /* what LRU has found of a batch is known to be needed by it */
+            if (!to->is_lru || call->t->part[bag->features[q]].bare)
+                missing += neo__tier_find_since(to, at, p->ids);
             continue;
         }
         const int64_t *rows = at;
@@ -2499,8 +2445,10 @@ static void neo__tier_batch_begins(neo__tier *tier, const neo_jagged *batch) {
         tier->is_seen = seen->batch == n && seen->count >= 0;
         if (!tier->is_seen) return;
         int64_t *line = tier->base.line, *row = tier->row;
-        tier->base.line = seen->line, tier->row = seen->row, tier->staged = seen->count;
-        seen->line = line, seen->row = row, seen->count = -1;
+        neo__tier_part *part = tier->part;
+        tier->base.line = seen->line, tier->row = seen->row, tier->part = seen->part;
+        tier->staged = seen->count;
+        seen->line = line, seen->row = row, seen->part = part, seen->count = -1;
         return;
     }
 }
@@ -2513,8 +2461,8 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
     neo_status status = neo__tier_see_batch(t, fn, of_kept);
     if (status == NEO_OK) status = neo__tier_bring(t, fn, of_kept, to_step);
     t->staged = 0;
-    if (status == NEO_OK && !of_kept)
-        t->staged = b->view.features[b->sizes.features].first_id - t->first;
+    for (int64_t f = 0; f <= b->sizes.features && status == NEO_OK && !of_kept; f++)
+        t->staged = t->part[f].begin = b->view.features[f].first_id - t->first;
     if (status == NEO_OK && neo__tier_on_device(t)) status = neo__tier_send_lines(t, of_kept);
     neo__tier_resume(t);
     neo__mutex_unlock(&t->walk);
@@ -2719,20 +2667,25 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
 }
 NEO__HOT_BEGIN
 /* The rows of a batch's feature, as tier->row has them. */
-static void neo__tier_note_rows(const neo__tier *tier, const neo_jagged *batch, int64_t feature,
-                                int64_t *row) {
+static void neo__tier_note_rows(const neo__tier *tier, const neo_jagged *batch,
+                                const neo__tier_part *part, int64_t *row) {
     const neo_bags *b = tier->base.bags;
-    const int64_t table = b->view.features[feature].job.table;
-    const neo__bag_keys *keys = &b->tables[table].keys;
-    const neo__tier_table *to = &tier->tables[table];
-    const int64_t end = batch->offsets[neo__jagged_first_bag(batch, feature + 1)];
-    for (int64_t k = batch->offsets[neo__jagged_first_bag(batch, feature)]; k < end; k++) {
-        int64_t id = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
-        if (keys->desc.on)
-            id = neo__lines_find(&keys->lines, (uint64_t)id, neo__mix64((uint64_t)id),
-                                 neo__bags_now(b));
-        *row++ = (uint64_t)id < (uint64_t)to->rows ? id + to->first_row : ~table;
+    const neo__bag_keys *keys = &b->tables[part->table].keys;
+    const int64_t first = batch->offsets[0] + part->begin, count = part[1].begin - part->begin,
+                  rows = tier->tables[part->table].rows;
+    if (count == 0) return;
+    if (batch->id_dtype == NEO_I32)
+        for (int64_t i = 0; i < count; i++) row[i] = ((const int32_t *)batch->ids)[first + i];
+    else memcpy(row, (const int64_t *)batch->ids + first, (size_t)count * sizeof *row);
+    for (int64_t i = 0, n; i < count && keys->desc.on; i += n) {
+        uint64_t key[NEO__TIER_FIND];
+        n = NEO__MIN(count - i, (int64_t)NEO__TIER_FIND);
+        memcpy(key, row + i, (size_t)n * sizeof *key);
+        (void)tier->ctx->bag->find(&keys->lines, key, n, neo__bags_now(b), 0, row + i);
     }
+    if (keys->desc.on || !neo__any_outside(row, count, rows)) return;
+    for (int64_t i = 0; i < count; i++)
+        if ((uint64_t)row[i] >= (uint64_t)rows) row[i] = -1;
 }
 static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
     neo__tier *t = (neo__tier *)base;
@@ -2747,9 +2700,12 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
     neo__tier_seen *seen = &t->seen[t->told % neo__tier_seen_count(t)];
     seen->batch = t->told;
     seen->count = count <= t->capacity ? count : -1;
-    for (int64_t f = 0; f < base->bags->sizes.features && seen->count > 0; f++)
-        neo__tier_note_rows(t, batch, f, seen->row + (batch->offsets[neo__jagged_first_bag(
-                                             batch, f)] - batch->offsets[0]));
+    for (int64_t f = 0; f <= base->bags->sizes.features && seen->count > 0; f++) {
+        neo__tier_part *part = &seen->part[f];
+        part->begin = batch->offsets[neo__jagged_first_bag(batch, f)] - batch->offsets[0];
+        part->table = base->bags->view.features[f].job.table; /* of the last one: none */
+        if (f) neo__tier_note_rows(t, batch, part - 1, seen->row + part[-1].begin);
+    }
     neo__mutex_lock(&t->lock);
     t->unseen = 1;
     neo__cond_signal(&t->wake); /* one of those that wait: it looks for all that there is to do */
@@ -2792,18 +2748,24 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     NEO__CHECK(out, NEO_ERR_ARG, "%s: tier is NULL", fn);
     *out = NULL;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(desc && (desc->path ? desc->path[0] != 0 : ctx->device != NULL) &&
-                   desc->memory_bytes > 0,
-               NEO_ERR_ARG, "%s: no path, or memory_bytes is not above 0", fn);
-    NEO__CHECK(desc->queue_depth >= 0 && desc->queue_depth <= 256 &&
-                   (unsigned)desc->evict <= NEO_EVICT_LFU && desc->period >= 0 &&
-                   desc->prefetch >= 0 && desc->prefetch <= NEO__TIER_MOST_AHEAD &&
-                   desc->ahead_rows >= 0 && (desc->prefetch || !desc->ahead_rows),
-               NEO_ERR_ARG,
-               "%s: queue_depth is %d (0 .. 256), evict %d (0: LRU, 1: LFU), period %" PRId64
-               ", prefetch %d (0 .. %d), ahead_rows %" PRId64 " (of prefetch)",
-               fn, desc->queue_depth, (int)desc->evict, desc->period, desc->prefetch,
-               (int)NEO__TIER_MOST_AHEAD, desc->ahead_rows);
+    NEO__CHECK(desc, NEO_ERR_ARG, "%s: desc is NULL", fn);
+    NEO__CHECK(desc->path ? desc->path[0] != 0 : ctx->device != NULL, NEO_ERR_ARG,
+               "%s: path is %s", fn, desc->path ? "empty" : "NULL, on a context without a device");
+    const struct {
+        const char *name;
+        int64_t is, least, most;
+        const char *more;
+    } fields[] = {{"memory_bytes", desc->memory_bytes, 1, INT64_MAX, ""},
+                  {"evict", (int64_t)desc->evict, 0, NEO_EVICT_LFU, " (LRU, LFU)"},
+                  {"period", desc->period, 0, INT64_MAX, ""},
+                  {"queue_depth", desc->queue_depth, 0, 256, ""},
+                  {"prefetch", desc->prefetch, 0, NEO__TIER_MOST_AHEAD, ""},
+                  {"ahead_rows", desc->ahead_rows, 0, desc->prefetch ? INT64_MAX : 0,
+                   desc->prefetch ? "" : " without prefetch"}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        NEO__CHECK(fields[i].is >= fields[i].least && fields[i].is <= fields[i].most, NEO_ERR_ARG,
+                   "%s: %s is %" PRId64 ", not from %" PRId64 " to %" PRId64 "%s", fn,
+                   fields[i].name, fields[i].is, fields[i].least, fields[i].most, fields[i].more);
     NEO__CHECK(NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED, "%s: in an address space of 32 bits",
                fn);
     const char *path = desc->path ? desc->path : "host memory";

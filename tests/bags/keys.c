@@ -473,6 +473,19 @@ static void calls(void) {
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "evict is 0, not NEO_EVICT_SCORE");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 16, 0, 1, 0};
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "admit 16 is not from 0 to 15");
+    const struct {
+        neo_keys keys;
+        const char *message;
+    } of_none[] = {{{0, NEO_EVICT_LFU, 0, 0, 0, 0, 0}, "keys.evict is given, and keys.on is 0"},
+                   {{0, NEO_EVICT_LRU, 9, 0, 0, 0, 0}, "keys.period is given"},
+                   {{0, NEO_EVICT_LRU, 0, 2, 0, 0, 0}, "table 't0': keys.admit is given"},
+                   {{0, NEO_EVICT_LRU, 0, 0, 1, 0, 0}, "keys.shared is given"},
+                   {{0, NEO_EVICT_LRU, 0, 0, 0, 1, 0}, "keys.bloom is given"},
+                   {{0, NEO_EVICT_LRU, 0, 0, 0, 0, 1}, "keys.sums is given"}};
+    for (size_t i = 0; i < sizeof of_none / sizeof *of_none; i++) {
+        m.table[0].keys = of_none[i].keys;
+        CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, of_none[i].message);
+    }
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 0};
     m.table[0].init.kind = NEO_INIT_NONE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "initial values");

@@ -1482,13 +1482,20 @@ static void refused(void) {
     Model m;
     model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
     bad.path = NULL;
-    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "path");
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG,
+              "path is NULL, on a context without");
     bad = desc, bad.queue_depth = -1;
-    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "queue_depth");
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "queue_depth is -1, not from 0 to ");
+    bad = desc, bad.memory_bytes = 0;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "memory_bytes is 0, not from 1 ");
+    bad = desc, bad.evict = NEO_EVICT_AGE;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "evict is 2, not from 0 to 1 (LRU");
+    bad = desc, bad.period = -7;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "period is -7, not from 0 ");
     bad = desc, bad.prefetch = 65;
-    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "prefetch 65 (0 .. 64)");
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "prefetch is 65, not from 0 to 64");
     bad = desc, bad.ahead_rows = 9;
-    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "ahead_rows 9 (of prefetch)");
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "ahead_rows is 9, not from 0 to 0 w");
     m.desc.max_batch = m.desc.max_ids = 64;
     desc.memory_bytes = least_bytes(ctx, m.desc, desc);
     const int64_t taken[] = {-1, INT64_MIN, INT64_MAX, INT64_MAX / 2 - 1, 1};

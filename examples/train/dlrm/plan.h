@@ -354,6 +354,7 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
     TRY(parse_rows_dtype(o->rows_dtype, &dtype));
     TRY(parse_keys(o, &keys));
     m->scores.on = keys.sums;
+    if (!o->keys) keys = (neo_keys){0}; /* --evict is of the tier */
     for (int32_t t = 0; t < count; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
         tables[t] = (neo_table_desc){.name = f.name, .rows = table_rows(m->ctx, o, f),
