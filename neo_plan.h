@@ -150,8 +150,12 @@ typedef struct neo_calibration {
                          and of tables by which half of the rows are in a cache; 0: 2 MiB. See
                          neo_step_seconds */
     double others; /* bytes a second that count as touched besides: others share the cache; 0 */
+    double dots_far[2][2]; /* bytes likewise of a row of neo_interact, forward and backward, with
+                              16 and with 128 columns, that what was used long before comes from
+                              memory: forward what it writes, backward rows and gradients */
     /* Seconds of a layer of an MLP: of a multiply-add; of an element of its input, its weights and
-       its output; of a call. Products of rows have no weights, but take so long of a sample.
+       its output; of a call. Products of rows have no weights, but take so long of a number of
+       rows and products beyond 2 MiB, which a core's own cache does not have.
        Columns over which lanes go (forward those of the output, backward of the input) count in
        whole sixteens, above 4, for multiply-adds. Zeros: as by flops. See neo_layer_seconds. */
     double layer[NEO_LAYER_COUNT][5];
@@ -778,7 +782,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 23 };
+enum { NEO__PLAN_FIELDS = 27 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -805,7 +809,11 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"calibration.step_near", &by->step_near, by->step},
         {"calibration.step_large", &by->step_large, 1.0},
         {"calibration.cache", &by->cache, (double)NEO__PLAN_CACHE},
-        {"calibration.others", &by->others, 0.0}};
+        {"calibration.others", &by->others, 0.0},
+        {"calibration.dots_far[0][0]", &by->dots_far[0][0], 0.0},
+        {"calibration.dots_far[0][1]", &by->dots_far[0][1], 0.0},
+        {"calibration.dots_far[1][0]", &by->dots_far[1][0], 0.0},
+        {"calibration.dots_far[1][1]", &by->dots_far[1][1], 0.0}};
     memcpy(to, fields, sizeof fields);
 }
 static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char *fn) {
@@ -3079,19 +3087,19 @@ static int32_t neo__timeline_receive(neo__timeline_build *build, const char *nam
     double seconds = build->plan->part[phase][NEO_LANE_COMPUTE] / 2.0;
     return neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, seconds, x, y);
 }
-/* Seconds of neo_interact. It is calibrated on what a cache has: the rest comes from memory, of
-   forward what it writes, of backward the rows and their gradients, which were used as long ago as
+/* Seconds of neo_interact: of what no cache keeps it takes longer. That was used as long ago as
    weights are at least. */
 static double neo__timeline_dots(const neo__timeline_build *build, const neo_dense_unit *unit,
                                  int backward) {
     const neo_cluster *cluster = &build->plan->desc.cluster;
-    const double samples = build->plan->model.batch / build->plan->model.ranks;
     const int64_t rows = unit->dots[0], cols = unit->dots[1];
-    const double bytes = backward ? 12.0 * (double)(rows * cols)
-                                  : 8.0 * (double)neo_interact_width(cols, rows - 1, 0);
-    return neo_layer_seconds(cluster, samples * (double)rows, cols, rows,
+    const double all = build->plan->model.batch / build->plan->model.ranks * (double)rows,
+                 *more = cluster->calibration.dots_far[backward];
+    double row, col;
+    neo__plan_span(more[0], more[1], 1.0 / cluster->memory_bandwidth, &row, &col);
+    return neo_layer_seconds(cluster, all, cols, rows,
                              backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS, 0.0) +
-           samples * bytes * neo__plan_far(cluster, build->apart) / cluster->memory_bandwidth;
+           all * NEO__MAX(row + col * (double)cols, 0.0) * neo__plan_far(cluster, build->apart);
 }
 /* Seconds of a unit. */
 static double neo__timeline_unit(const neo__timeline_build *build, int32_t k, int backward) {
@@ -3333,6 +3341,7 @@ static double neo__layer_lanes(int64_t cols) {
                                                 NEO__LAYER_LANES : cols);
 }
 /* Counts of what a layer does, as calibration.layer has seconds of them. */
+enum { NEO__LAYER_NEAR = 1 << 19 }; /* numbers that a core's own cache has room for: 2 MiB */
 static void neo__layer_terms(double *term, double samples, int64_t in, int64_t out,
                              neo_layer_way way) {
     const double i = (double)in, o = (double)out;
@@ -3340,7 +3349,8 @@ static void neo__layer_terms(double *term, double samples, int64_t in, int64_t o
                          : way <= NEO_LAYER_LAST  ? neo__layer_lanes(in) * o
                                                   : i * o);
     const int dots = way == NEO_LAYER_DOTS || way == NEO_LAYER_DOTS_BACKWARD; /* no weights */
-    term[1] = samples * i, term[2] = dots ? samples / o : i * o, term[3] = samples * o;
+    const double beyond = samples * (i + o / 2.0) - (double)NEO__LAYER_NEAR;
+    term[1] = samples * i, term[2] = dots ? NEO__MAX(beyond, 0.0) : i * o, term[3] = samples * o;
     term[4] = 1.0;
 }
 /* Layers are calibrated with weights and tensors that a cache has: others come from memory, weights
@@ -7362,8 +7372,8 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    shard's, over ids and over short rows, give the rest; a product of matrices the flops, layers of
    wide, narrow, short and long shapes a line through their seconds. A block of a transformer finds
    its tensors as a step leaves them. The optimizer steps behind no and more and more other bytes,
-   and behind waits without any: by those after which it takes halfway from its least to its most a
-   cache is known, and what others on the machine take of it. All are medians of a few runs.
+   and waits: a cache, and what others on the machine take of it, are those by which its seconds
+   follow best. All are medians of a few runs.
    ------------------------------------------------------------------------ */
 #ifndef NEO__CALIBRATE_RUNS
 #define NEO__CALIBRATE_RUNS 8
@@ -7381,15 +7391,30 @@ enum {
 };
 typedef struct neo__calibrate_job {
     float *memory; /* two buffers */
-    int64_t tasks;
+    int64_t floats, tasks;
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i),
-            end = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i + 1);
+    int64_t begin = neo__bucket_begin(job->floats, job->tasks, i),
+            end = neo__bucket_begin(job->floats, job->tasks, i + 1);
     (void)worker;
     memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
            (size_t)(end - begin) * sizeof *job->memory);
+}
+/* The caches as a step's layers leave them, of every thread a share: pages are forgotten, too, and
+   threads are awake. */
+static void neo__calibrate_others(neo_ctx *ctx, float *memory, int64_t bytes) {
+    neo__calibrate_job job = {memory, bytes / 4, neo_ctx_threads(ctx)};
+    neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
+}
+static void neo__calibrate_nothing(void *arg, int64_t i, int worker) {
+    (void)arg, (void)i, (void)worker;
+}
+/* Passes time without memory; threads stay awake, as between two calls of a step. */
+static void neo__calibrate_wait(neo_ctx *ctx, double ms) {
+    const int64_t until = neo_time_ns() + (int64_t)(ms * 1e6);
+    do neo_parallel_for(ctx, neo_ctx_threads(ctx), neo__calibrate_nothing, NULL);
+    while (neo_time_ns() < until);
 }
 /* CPU time of one thread (ctx NULL, or with one), which others on the machine hardly disturb; of
    several the clock of ctx. */
@@ -7419,23 +7444,14 @@ static double neo__calibrate_median(const neo__calibrate_times *x) {
     return x->run[(x->count - 1) / 2];
 }
 static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
-    neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
+    const int64_t bytes = 4 * (int64_t)NEO__CALIBRATE_FLOATS;
     NEO__ZERO(neo__calibrate_times, times);
     for (int run = 0; run < runs; run++) {
         int64_t began = neo__calibrate_now(ctx);
-        neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
+        neo__calibrate_others(ctx, memory, bytes);
         neo__calibrate_add(&times, ctx, began);
     }
-    return 8.0 * (double)NEO__CALIBRATE_FLOATS / neo__calibrate_median(&times); /* of both */
-}
-/* The caches as a step's layers leave them: pages are forgotten, too. */
-static void neo__calibrate_others(float *memory, size_t bytes) {
-    memcpy(memory + NEO__CALIBRATE_FLOATS, memory, bytes);
-}
-/* Passes time without memory. */
-static void neo__calibrate_wait(double ms) {
-    const int64_t until = neo_time_ns() + (int64_t)(ms * 1e6);
-    while (neo_time_ns() < until) {}
+    return 2.0 * (double)bytes / neo__calibrate_median(&times); /* of both */
 }
 /* Sets of ids: of few rows, with nothing between two calls (NEAR); of as many rows as ids, and of
    few, behind what leaves all in the largest cache (CACHED, BAG); of rows of each call's own, and
@@ -7464,8 +7480,10 @@ static void neo__calibrate_before(neo_ctx *ctx, int set, float *memory) {
     if (!memory || set % NEO__SET_LESS_NEAR == NEO__SET_NEAR) return;
     if (neo__calibrate_is_far(set)) {
         (void)neo__calibrate_copy(ctx, memory, 1);
-        neo__calibrate_wait(NEO__CALIBRATE_MS);
-    } else neo__calibrate_others(memory, 2 * NEO__CALIBRATE_NEAR); /* of a step, not of a layer */
+        neo__calibrate_wait(ctx, NEO__CALIBRATE_MS);
+    } else {
+        neo__calibrate_others(ctx, memory, 2 * NEO__CALIBRATE_NEAR); /* of a step, not a layer */
+    }
 }
 static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jagged *jagged,
                                      neo_tensor out, neo__calibrate_table *table, int set,
@@ -7477,7 +7495,7 @@ static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jag
     neo__calibrate_before(ctx, set, memory);
     NEO__TRY(neo_tensor_zero(ctx, out)); /* gradients have been made a while ago */
     if (memory && set % NEO__SET_LESS_NEAR != NEO__SET_NEAR)
-        neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
+        neo__calibrate_others(ctx, memory, NEO__CALIBRATE_NEAR);
     began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_backward(bags, jagged, out, 1e-3f));
     neo__calibrate_add(&table->update[set], ctx, began);
@@ -7572,14 +7590,14 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
 }
 /* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
    other tables: it has come from another rank, so that no cache has it. memory: two buffers. */
-static double neo__calibrate_row(float *memory) {
+static double neo__calibrate_row(neo_ctx *ctx, float *memory) {
     enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_IDS / 16, COLS = NEO__CALIBRATE_SLICE,
            ALL = ROUTES * SAMPLES * COLS };
     const float *from = memory + NEO__CALIBRATE_FLOATS - ALL;
     float *to = memory + 2 * NEO__CALIBRATE_FLOATS - ALL;
     NEO__ZERO(neo__calibrate_times, times);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        neo__calibrate_others(memory, NEO__CALIBRATE_FAR);
+        neo__calibrate_others(ctx, memory, NEO__CALIBRATE_FAR);
         int64_t began = neo__calibrate_now(NULL);
         for (int64_t i = 0; i < SAMPLES; i++)
             for (int64_t k = 0; k < ROUTES; k++)
@@ -7728,7 +7746,7 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
     for (int run = 0; run < runs && status == NEO_OK; run++) {
         const int way = run % ways;
         if (way == NEO_LAYER_FORWARD) {
-            neo__calibrate_others(memory, NEO__CALIBRATE_FAR);
+            neo__calibrate_others(ctx, memory, NEO__CALIBRATE_FAR);
             status = neo_optim_step(optim, 1e-3f);
         }
         int64_t began = neo__calibrate_now(ctx);
@@ -7745,19 +7763,22 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
     return status;
 }
 enum { NEO__CALIBRATE_PARAMS = 1 << 16, NEO__CALIBRATE_TENSORS = 16 };
-/* Adagrad of so many tensors, behind copies of so many MB of `memory` and waits; the first of each
-   comes after others. */
+/* A copy of so many MB and a wait, behind which the optimizer runs. */
+typedef struct neo__calibrate_behind {
+    double mb, ms;
+    neo__calibrate_times took, since; /* since: by the wall clock, from the run before to its end */
+} neo__calibrate_behind;
+/* Adagrad of so many tensors; all places take turns, so that each has runs at all times. slower:
+   seconds of the wall clock in one of ctx's. */
 static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *memory,
-                                           neo__calibrate_times *times, const double *mb,
-                                           const double *ms, int count) {
+                                           neo__calibrate_behind *at, int count, double *slower) {
     const int64_t shape = NEO__CALIBRATE_PARAMS;
-    const int each = NEO__CALIBRATE_RUNS + 1;
     NEO__ZERO(neo_optim_desc, desc);
     NEO__ZERO(neo_init, ones);
     neo_params *params = NULL;
     neo_optim *optim = NULL;
     char name[12];
-    memset(times, 0, (size_t)count * sizeof *times);
+    int64_t passed[2] = {0, 1};
     ones.kind = NEO_INIT_CONSTANT, ones.a = 1.0f;
     desc.kind = NEO_OPTIM_ADAGRAD;
     neo_status status = neo_params_create(ctx, &params);
@@ -7766,56 +7787,78 @@ static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *mem
         status = neo_params_add(params, name, 1, &shape, ones, NULL);
     }
     if (status == NEO_OK) status = neo_optim_create(ctx, params, &desc, &optim);
-    for (int run = 0; run < count * each && status == NEO_OK; run++) {
-        neo__calibrate_others(memory, (size_t)mb[run / each] << 20);
-        neo__calibrate_wait(ms[run / each]);
-        const int64_t began = neo__calibrate_now(ctx);
+    for (int run = 0; run < (NEO__CALIBRATE_RUNS + 1) * count && status == NEO_OK; run++) {
+        neo__calibrate_behind *behind = &at[run % count];
+        const int64_t left = neo_time_ns();
+        neo__calibrate_others(ctx, memory, (int64_t)behind->mb << 20);
+        neo__calibrate_wait(ctx, behind->ms);
+        const int64_t met = neo_time_ns(), began = neo__calibrate_now(ctx);
         status = neo_optim_step(optim, 1e-3f);
-        if (run % each) neo__calibrate_add(&times[run / each], ctx, began);
+        const int64_t took = neo__calibrate_now(ctx) - began, now = neo_time_ns();
+        if (run < count) continue; /* pages are new */
+        neo__calibrate_put(&behind->took, 1e-9 * (double)took);
+        neo__calibrate_put(&behind->since, 1e-9 * (double)(now - left));
+        passed[0] += now - met, passed[1] += took;
     }
     neo_optim_destroy(optim);
     neo_params_destroy(params);
+    *slower = NEO__MAX((double)passed[0] / (double)passed[1], 1.0);
     return status;
 }
-/* The place in `at` by which so many seconds are taken, along lines; or the last. */
-static double neo__calibrate_where(const neo__calibrate_times *times, const double *at, int count,
-                                   double seconds) {
-    int i = 1;
-    while (i < count && neo__calibrate_median(&times[i]) < seconds) i++;
-    if (i == count) return at[count - 1];
-    const double before = NEO__MIN(neo__calibrate_median(&times[i - 1]), seconds),
-                 after = NEO__MAX(neo__calibrate_median(&times[i]), before + 1e-12);
-    return at[i - 1] + (at[i] - at[i - 1]) * (seconds - before) / (after - before);
+/* Seconds of what a cache has, and has not, by which those of all places follow with the least
+   squares of errors in percent; returns their sum. */
+static double neo__calibrate_line(const neo__calibrate_behind *at, int count, double params,
+                                  const neo_cluster *by, double *cached, double *memory) {
+    double a = 0.0, b = 0.0, c = 0.0, d = 0.0, e = 0.0, off = 0.0, least = DBL_MAX;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < count; i++) {
+            const double took = neo__calibrate_median(&at[i].took),
+                         bytes = 12.0 * params + 2097152.0 * at[i].mb +
+                                 by->calibration.others * neo__calibrate_median(&at[i].since),
+                         lost = neo__plan_far(by, bytes), u = (1.0 - lost) / took, v = lost / took;
+            a += u * u, b += u * v, c += v * v, d += u, e += v;
+            least = NEO__MIN(least, took);
+            if (pass) off += (u * *cached + v * *memory - 1.0) * (u * *cached + v * *memory - 1.0);
+        }
+        if (pass) break;
+        *cached = NEO__MAX((d * c - e * b) / NEO__MAX(a * c - b * b, 1e-30), least / 2.0);
+        *memory = NEO__MAX((e - b * *cached) / NEO__MAX(c, 1e-30), *cached);
+    }
+    return off;
 }
-/* Tensors that a cache has room for, and many times as many. A copy empties a cache by its bytes,
-   and in the seconds that it takes as a wait does. */
+/* Tensors that a cache has room for, and many times as many. The cache, and what others take of it,
+   are those by which a line through all that was measured is off least. */
 static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { WAITS = 7, COUNT = 2 * WAITS + 1, TIMES = 6 };
-    static const double ms[COUNT] = {0, 1, 2, 4, 8, 16, 32, 0, 0, 0, 0, 0, 0, 0, 32},
-                        mb[COUNT] = {0, 0, 0, 0, 0, 0, 0, 0, 2, 4, 8, 16, 32, 64, 64};
-    neo_calibration *to = &cluster->calibration;
-    neo__calibrate_times times[COUNT], large;
-    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, memory, times, mb, ms, COUNT));
-    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS, memory, &large, mb,
-                                      ms, 1));
+    enum { COUNT = 11, TIMES = 6, SIZES = 48, RATES = 32 };
+    static const double mb[COUNT] = {0, 4, 8, 16, 32, 64, 0, 4, 8, 16, 64},
+                        ms[COUNT] = {0, 0, 0, 0, 0, 0, 16, 4, 8, 16, 32};
     const double all = (double)NEO__CALIBRATE_PARAMS * (double)NEO__CALIBRATE_TENSORS,
-                 scale = cluster->memory_bandwidth / all, mega = 1048576.0,
-                 least = neo__calibrate_median(&times[0]),
-                 most = NEO__MAX(neo__calibrate_median(&times[COUNT - 1]), least),
-                 half = (least + most) / 2.0, waited = neo__calibrate_median(&times[WAITS - 1]),
-                 before = neo__calibrate_median(&times[WAITS - 2]), /* as much: that is all */
-                 top = before - least > 0.8 * (waited - least) ? waited : most,
-                 there = (least + top) / 2.0,
-                 wait = NEO__MAX(neo__calibrate_where(times, ms, WAITS, there) * 1e-3, 1e-4),
-                 copied =
-                     2.0 * mega * neo__calibrate_where(times + WAITS, mb + WAITS, WAITS, half),
-                 of_wait = copied / cluster->memory_bandwidth / wait;
-    const int waits = waited > 1.1 * least && waited > there;
-    to->step = most * scale, to->step_near = least * scale;
-    to->step_large = NEO__MIN(neo__calibrate_median(&large) / ((double)TIMES * most), 1.0);
-    to->cache = (12.0 * all + copied) / (waits ? NEO__MAX(1.0 - of_wait, 0.1) : 1.0);
-    to->cache = NEO__MIN(to->cache, 256.0 * mega);
-    to->others = waits ? to->cache / wait : 0.0;
+                 scale = cluster->memory_bandwidth / all;
+    neo_calibration *to = &cluster->calibration;
+    neo__calibrate_behind at[COUNT];
+    NEO__ZERO(neo__calibrate_behind, large);
+    neo_cluster by = *cluster;
+    double slower, none, cached, most, off, least = DBL_MAX;
+    memset(at, 0, sizeof at);
+    for (int i = 0; i < COUNT; i++) at[i].mb = mb[i], at[i].ms = ms[i];
+    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, memory, at, COUNT, &slower));
+    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS, memory, &large, 1,
+                                      &none));
+    by.calibration.cache = 4194304.0;
+    for (int size = 0; size <= SIZES; size++, by.calibration.cache *= 1.0905077326652577) {
+        by.calibration.others = 0.0; /* an eighth of an octave more; then a quarter */
+        for (int rate = 0; rate <= RATES; rate++) {
+            off = neo__calibrate_line(at, COUNT, all, &by, &cached, &most);
+            if (off < least) {
+                least = off;
+                to->step = most * scale, to->step_near = cached * scale;
+                to->cache = by.calibration.cache, to->others = by.calibration.others * slower;
+            }
+            by.calibration.others = NEO__MAX(by.calibration.others * 1.189207115002721, 0.25e9);
+        }
+    }
+    to->step_large =
+        NEO__MIN(neo__calibrate_median(&large.took) * scale / ((double)TIMES * to->step), 1.0);
     return NEO_OK;
 }
 /* The line through seconds of shapes with the least squares of errors in percent, no slope below
@@ -7859,12 +7902,13 @@ static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster
         neo__calibrate_fit(x[way], seconds[way], COUNT, cluster->calibration.layer[way]);
     return NEO_OK;
 }
-/* neo_interact of n samples, behind what leaves all in the largest cache; tensors are allocated one
-   by one, as a step's. */
+/* neo_interact of n samples, behind what leaves all in the largest cache; then, more, behind what
+   leaves less (times[2] on). Tensors are allocated one by one, as a step's. */
 static neo_status neo__calibrate_dots_run(neo_ctx *ctx, float *memory, int64_t n, int64_t rows,
-                                          int64_t dim, neo__calibrate_times *times) {
+                                          int64_t dim, int more, neo__calibrate_times times[4]) {
     const int64_t width = neo_interact_width(dim, rows - 1, 0),
                   shape[3][2] = {{n, dim}, {n, (rows - 1) * dim}, {n, width}};
+    const int runs = 2 * NEO__CALIBRATE_RUNS;
     neo_tensor t[6];
     neo_status status = NEO_OK;
     for (int k = 0; k < 6; k++) {
@@ -7872,31 +7916,42 @@ static neo_status neo__calibrate_dots_run(neo_ctx *ctx, float *memory, int64_t n
         if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape[k % 3], &t[k]);
         if (status == NEO_OK) status = neo_tensor_zero(ctx, t[k]);
     }
-    for (int run = 0; run < 2 * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-        neo__calibrate_others(memory, NEO__CALIBRATE_NEAR);
+    for (int run = 0; run < runs + more * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+        neo__calibrate_others(ctx, memory, run < runs ? NEO__CALIBRATE_NEAR : NEO__CALIBRATE_FAR);
+        if (run >= runs) neo__calibrate_wait(ctx, NEO__CALIBRATE_MS);
         for (int k = 0; k < 3 && status == NEO_OK; k++)
             if (k / 2 == run % 2) status = neo_tensor_zero(ctx, t[k]);
         const int64_t began = neo__calibrate_now(ctx);
         if (status == NEO_OK)
             status = run % 2 ? neo_interact_backward(ctx, 0, t[0], t[1], t[2], t[3], t[4])
                              : neo_interact_forward(ctx, 0, t[0], t[1], t[5]);
-        neo__calibrate_add(&times[run % 2], ctx, began);
+        neo__calibrate_add(&times[run / runs * 2 + run % 2], ctx, began);
     }
     for (int k = 0; k < 6; k++) neo_tensor_free(ctx, &t[k]);
     return status;
 }
-/* neo_interact of few and of many rows, narrow and wide. */
+/* neo_interact of few and of many rows, narrow and wide; many of many behind more, too. */
 static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { COUNT = 12 };
-    static const int64_t dims[COUNT / 4] = {16, 64, 128};
+    enum { DIMS = 3, COUNT = 4 * DIMS };
+    static const int64_t dims[DIMS] = {16, 128, 64};
     double x[COUNT][5], seconds[2][COUNT];
+    const double lost = neo__plan_far(cluster, 2.0 * (double)NEO__CALIBRATE_FAR +
+                                                   1e-3 * (double)NEO__CALIBRATE_MS *
+                                                       cluster->calibration.others);
     for (int i = 0; i < COUNT; i++) {
         const int64_t n = i % 2 ? 1024 : 128, rows = i % 4 < 2 ? 27 : 9, dim = dims[i / 4];
-        neo__calibrate_times times[2];
+        const int more = i % 4 == 1 && i / 4 < 2;
+        neo__calibrate_times times[4];
         memset(times, 0, sizeof times);
-        NEO__TRY(neo__calibrate_dots_run(ctx, memory, n, rows, dim, times));
-        for (int way = 0; way < 2; way++) seconds[way][i] = neo__calibrate_median(&times[way]);
+        NEO__TRY(neo__calibrate_dots_run(ctx, memory, n, rows, dim, more, times));
         neo__layer_terms(x[i], (double)(n * rows), dim, rows, NEO_LAYER_DOTS);
+        for (int way = 0; way < 2; way++) {
+            seconds[way][i] = neo__calibrate_median(&times[way]);
+            if (more)
+                cluster->calibration.dots_far[way][i / 4] =
+                    NEO__MAX(neo__calibrate_median(&times[2 + way]) - seconds[way][i], 0.0) *
+                    cluster->memory_bandwidth / ((double)(n * rows) * lost);
+        }
     }
     for (int way = 0; way < 2; way++)
         neo__calibrate_fit(x, seconds[way], COUNT,
@@ -7923,12 +7978,12 @@ typedef struct neo__calibrate_block {
 } neo__calibrate_block;
 /* Leaves a cache as other blocks of a step do. */
 static void neo__calibrate_far(const neo__calibrate_block *block) {
-    neo__calibrate_others(block->others, NEO__CALIBRATE_FAR);
-    neo__calibrate_wait(NEO__CALIBRATE_MS);
+    neo__calibrate_others(block->ctx, block->others, NEO__CALIBRATE_FAR);
+    neo__calibrate_wait(block->ctx, NEO__CALIBRATE_MS);
 }
 /* Fill a tensor as the layer beside it does, which has just run. */
 static neo_status neo__calibrate_made(neo__calibrate_block *block, int tensor) {
-    neo__calibrate_others(block->others, NEO__CALIBRATE_NEAR);
+    neo__calibrate_others(block->ctx, block->others, NEO__CALIBRATE_NEAR);
     return neo_tensor_zero(block->ctx, block->t[tensor]);
 }
 /* Takes the time of a part of the rest. */
@@ -8078,7 +8133,7 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     for (int wide = 0; wide < 2; wide++)
         NEO__TRY(neo__calibrate_width(work->ctx, id, memory, wide, cluster));
     for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
-    double seconds_row = neo__calibrate_row(memory),
+    double seconds_row = neo__calibrate_row(work->ctx, memory),
            seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
     neo__calibrate_factors(cluster, table, seconds_id, seconds_row);
     return NEO_OK;

@@ -6,8 +6,8 @@
 
    With one thread all times are CPU time, which others on the machine hardly disturb; with two (or
    as many as --threads says; neither: one and two) those of a clock of lists of tasks (bench.h),
-   which needs one core. Figures named wall are the wall clock's, of a step that was predicted from
-   a calibration by the clock of tasks: they want a machine of their own.
+   which needs one core. Figures named wall are the wall clock's, of the step and of neo_calibrate:
+   they want a machine of their own.
 
      kaggle, mlperf   the DLRM of bench/cpu/step.c: 26 tables, row-wise Adagrad, by a timeline
      dcnv2            that of MLPerf with a cross network of rank 512 instead of products of rows
@@ -17,8 +17,9 @@
      predict.<model>.b<B>.t<threads>.<part>   of a part: 0.8 to 1.25. The loss, and of the GPT the
                                               embedding, are in the whole alone
      predict.<model>.b<B>.t<threads>.wall     and .wall.<part>: a step by the wall clock
-     predict.<model>.b<B>.t<threads>.wall.calibrated_by_it   as predicted from a neo_calibrate by
-                                              the wall clock
+     predict.<model>.b<B>.t<threads>.wall.by_tasks   a step by the wall clock, as predicted from a
+                                              neo_calibrate by the clock of tasks, which has no
+                                              starts of threads
      predict.ranks.w<W>.<links> the Kaggle DLRM at 2,048 samples over 2 to 8 ranks that are threads,
                                 under the link model and the virtual clock, on which what a rank
                                 computes takes the CPU time that its thread took: so others on the
@@ -41,6 +42,8 @@
 
 #include "neo_fsdp.h"
 #include "neo_run.h"
+
+#include "examples/train/gpt/seconds.h"
 
 enum { PARTS = 10, ROUNDS = 5, STEPS = 200, PAIRS = 2000 };
 
@@ -247,7 +250,8 @@ static void dlrm_predict(work *w, const neo_cluster *cluster, double *part) {
 
 /* ---- GPT ---- */
 enum { BLOCKS = 4, HEADS = 4, COLS = 128, LENGTH = 64, LETTERS = 65, LINEARS = 4 };
-enum { LAYER, ATTEND, REST, HEAD, BACK = 4 }; /* parts; then the same backward, and the optimizer */
+enum { LAYER = GPT_LAYERS, ATTEND = GPT_ATTENTION, REST = GPT_REST, HEAD = GPT_HEAD,
+       BACK = GPT_BACK }; /* parts; then the same backward, and the optimizer */
 /* Linear layers of a block: from input to output, both tensors of it. */
 enum { N1, QKV, Y, MIDDLE, N2, WIDE, GELU, OUT, DN, DQKV, DWIDE, STATS_1, STATS_2, LSE, TENSORS };
 static const int64_t OF_TENSOR[TENSORS] = {COLS, 3 * COLS, COLS, COLS, COLS, 4 * COLS, 4 * COLS,
@@ -388,35 +392,12 @@ static void gpt_step(work *w, int step) {
     over(w, PARTS);
     OVER(2 * BACK, neo_optim_step(gpt.optim, 0.001f));
 }
-/* Parts of a step whose layers have so many bytes between two uses; the bytes that it touches. */
-static double gpt_parts(const work *w, const neo_cluster *c, double apart, double *part) {
-    const double rows = (double)(w->batch * LENGTH);
-    double params = (LETTERS + LENGTH) * COLS, touched = 0;
-    memset(part, 0, (PARTS + 1) * sizeof *part);
-    for (int back = 0; back < 2; back++) {
-        double *p = part + back * BACK;
-        const neo_layer_way way = back ? NEO_LAYER_BACKWARD : NEO_LAYER_FORWARD;
-        for (int k = 0; k < LINEARS; k++) {
-            const int64_t in = OF_TENSOR[LINEAR[k][0]], out = OF_TENSOR[LINEAR[k][1]];
-            p[LAYER] += BLOCKS * neo_layer_seconds(c, rows, in, out, way, apart);
-            params += back * BLOCKS * (double)((in + 1) * out);
-        }
-        p[ATTEND] = BLOCKS * neo_layer_seconds(c, HEADS * rows, COLS / HEADS, LENGTH,
-                                               (neo_layer_way)(NEO_LAYER_ATTENTION + back), 0);
-        p[REST] = BLOCKS * neo_layer_seconds(c, rows, COLS, 1,
-                                             (neo_layer_way)(NEO_LAYER_REST + back), 0);
-        p[HEAD] = neo_layer_seconds(c, rows, COLS, LETTERS, way, apart);
-    }
-    for (int k = 0; k < TENSORS; k++) touched += BLOCKS * 4 * rows * (double)OF_TENSOR[k];
-    for (int k = 0; k < 2 * BACK; k++) touched += c->calibration.others * part[k];
-    touched += 12 * params;
-    part[2 * BACK] = neo_step_seconds(c, params, touched);
-    for (int k = 0; k < PARTS; k++) part[PARTS] += part[k];
-    return touched;
-}
 static void gpt_predict(work *w, const neo_cluster *c, double *part) {
-    const double touched = gpt_parts(w, c, 0, part);
-    (void)gpt_parts(w, c, touched / 3, part);
+    gpt_sizes sizes = {(double)(w->batch * LENGTH), 1, 1, BLOCKS, COLS, HEADS, LENGTH, LETTERS, 0};
+    for (int i = 0; i < neo_params_count(gpt.params); i++)
+        sizes.params += (double)neo_tensor_count(neo_params_at(gpt.params, i)->value);
+    gpt_seconds(c, &sizes, part);
+    for (int k = 0; k < PARTS; k++) part[PARTS] += part[k];
 }
 
 /* ---- over ranks ---- */
@@ -730,7 +711,7 @@ static void run(work *w, int threads, int wall) {
     for (int r = 0; r <= rounds; r++) {
         for (int k = 0; k <= wall; k++) {
             neo_cluster cluster = {.ranks = 1};
-            BENCH_OK(neo_calibrate(lists && !k ? lists : w->ctx, &cluster));
+            BENCH_OK(neo_calibrate(k ? lists : w->ctx, &cluster));
             memset(part[r % 2][k], 0, sizeof part[r % 2][k]);
             w->predict(w, &cluster, part[r % 2][k]);
         }
@@ -751,7 +732,7 @@ static void run(work *w, int threads, int wall) {
         bench_spread(ratio[k], rounds);
         snprintf(name, sizeof name, "predict.%s.b%lld.t%d%s%s%s", w->name, (long long)w->batch,
                  threads, wall ? ".wall" : "", k == PARTS ? "" : ".",
-                 k < PARTS ? w->part[k] : k > PARTS ? "calibrated_by_it" : "");
+                 k < PARTS ? w->part[k] : k > PARTS ? "by_tasks" : "");
         bench_report(name, 1e3 * bench_median(measured[k < PARTS ? k : PARTS], rounds), "ms", -1,
                      "predicted", by);
     }

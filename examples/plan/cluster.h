@@ -82,6 +82,8 @@ static inline cluster_number cluster_place(neo_cluster *c, const char *what, con
     for (int i = 0; i < NEO_LAYER_COUNT && strcmp(what, "layer") == 0; i++)
         if (strcmp(which, WAYS[i]) == 0)
             return *count = 5, (cluster_number){which, c->calibration.layer[i], 0, 1};
+    if (strcmp(what, "dots_far") == 0)
+        return *count = 4, (cluster_number){what, c->calibration.dots_far[0], 0, 1e9};
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (strcmp(what, numbers[i].name) == 0) return *count = 1, numbers[i];
     return none;
@@ -139,7 +141,7 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
     if (!to.value && !other)
         return neo_fail(NEO_ERR_FORMAT, "%s:%d: nothing that a cluster has: '%s%s%s'", path, line,
                         what, which[0] ? " " : "", which);
-    const int named = other ? other->which != NULL : count > 1; /* by two words */
+    const int named = other ? other->which != NULL : count > 4; /* curves, layers: by two words */
     const char *space = named ? " " : "";
     if (named) word = cluster_word(&text);
     else which[0] = 0;

@@ -32,6 +32,7 @@
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
                                       bucketed, id, sort, row, kept, step, step_near,
                                       step_large, cache, others
+     dots_far 100 500 150 700         likewise: see neo_calibration
      host_bandwidth 25e9              of ranks on GPUs, with rows in host memory: bytes per second
                                       between both; likewise host_row_us, us of a row besides
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,

@@ -366,6 +366,9 @@ static void print_cluster(job *j) {
     cluster_numbers(c, numbers);
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (*numbers[i].value > 0) printf("%s %.9g\n", numbers[i].name, *numbers[i].value);
+    printf("dots_far");
+    for (int n = 0; n < 4; n++) printf(" %.9g", c->calibration.dots_far[n / 2][n % 2]);
+    printf("\n");
     for (int i = 0; i < NEO_ROWS_COUNT; i++) {
         printf("rows %s", CURVES[i]);
         for (int n = 0; n < 6; n++) printf(" %.9g", c->calibration.rows[i][n / 3][n % 3]);

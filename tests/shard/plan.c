@@ -759,7 +759,9 @@ static void layers(void) {
     }
     m.d.cluster.memory_bandwidth = 0;
     const neo_dense_unit dots = {"d", 5, 0, 1, NULL, 0, {3, 7}}; /* products: 3 rows, 7 columns */
-    for (int i = 0; i < 2; i++) { /* what no cache keeps: z; the rows, and their gradients */
+    for (int i = 0; i < 4; i++) /* bytes of a row with 16 columns, and with 128 */
+        m.d.cluster.calibration.dots_far[i / 2][i % 2] = 100 + 50 * i + 100 * (i % 2);
+    for (int i = 0; i < 2; i++) { /* what no cache keeps */
         m.d.cluster.calibration.cache = i ? 1e-3 : 1e30;
         REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
         REQUIRE_OK(neo_timeline_create(plan, &dots, 1, 0, &timeline));
@@ -769,8 +771,8 @@ static void layers(void) {
             if (!strcmp(task[k].unit, "d")) {
                 const int forward = !strcmp(task[k].name, "forward");
                 const double a = forward ? 16 : 21, n = 500 * 3;
-                const double away = i * 500 * (forward ? 8 * (7 + 3) : 12 * 21) / 10e9;
-                CHECK_NEAR(task[k].seconds, 1e-9 * (a * n * 21 + (a + 1) * n * 7 + (a + 2) * 500 +
+                const double away = i * n * ((forward ? 100 : 200) - 150 * 9.0 / 112) / 10e9;
+                CHECK_NEAR(task[k].seconds, 1e-9 * (a * n * 21 + (a + 1) * n * 7 +
                                                     (a + 3) * n * 3 + a + 4) + away, 1e-15);
                 took[2][1] += 1;
             }
@@ -778,7 +780,11 @@ static void layers(void) {
         neo_timeline_destroy(timeline);
         if (!i) neo_plan_destroy(plan);
     }
-    m.d.cluster.calibration.cache = 0;
+    m.d.cluster.calibration.cache = 0; /* numbers beyond 2 MiB */
+    for (int i = 1; i < 3; i++)
+        CHECK_NEAR(neo_layer_seconds(&m.d.cluster, 3e6 * i, 7, 3, NEO_LAYER_DOTS, 0),
+                   1e-9 * (i * 3e6 * (16 * 21 + 17 * 7 + 19 * 3 + 18 * 8.5) + 20 - 18 * 524288),
+                   1e-12);
     neo_dense_unit wrong = dots;
     wrong.dots[1] = -1;
     CHECK_ERR(neo_timeline_create(plan, &wrong, 1, 0, &timeline), NEO_ERR_ARG, "'d': a number of");
@@ -949,6 +955,9 @@ static void curves(void) {
                        20e9, 1e-12);
     }
     m.d.cluster.calibration.cache = 0;
+    m.d.cluster.calibration.dots_far[1][0] = -1;
+    CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.dots_far[1][0] is -1");
+    m.d.cluster.calibration.dots_far[1][0] = 0;
     m.d.cluster.calibration.rows[NEO_ROWS_ADAM][1][2] = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.rows");
 }
@@ -1021,8 +1030,11 @@ static void measured(void) {
     CHECK(c.calibration.step > 0 && c.calibration.step < 1e4);
     CHECK(c.calibration.step_near > 0 && c.calibration.step_near <= c.calibration.step);
     CHECK(c.calibration.step_large > 0 && c.calibration.step_large <= 1);
-    CHECK(c.calibration.cache >= 12 << 20 && c.calibration.cache <= 256 << 20);
-    CHECK(c.calibration.others >= 0 && c.calibration.others <= 256.0 * (1 << 20) / 1e-4);
+    CHECK(c.calibration.cache >= 4 << 20 && c.calibration.cache <= 257 << 20);
+    CHECK(c.calibration.others >= 0 && c.calibration.others <= 1e14);
+    for (int i = 0; i < 4; i++)
+        CHECK(c.calibration.dots_far[i / 2][i % 2] >= 0 &&
+              c.calibration.dots_far[i / 2][i % 2] < 1e6);
     CHECK_INT(c.ranks, 3);
     CHECK(c.memory_bandwidth > 1e8 && c.memory_bandwidth < 1e13 && c.flops > 1e6 && c.flops < 1e16);
     CHECK(c.calibration.lookup > 0.01 && c.calibration.lookup < 1e3);

@@ -4,6 +4,7 @@
 #include "../../plan/cluster.h"
 #include "../summary.h"
 #include "options.h"
+#include "seconds.h"
 
 /* Shared by the ranks of a process; constant once they have started, but for `cli`. */
 typedef struct job {
@@ -308,34 +309,23 @@ static const struct {
                                       "neo_activation_forward", "neo_activation_backward",
                                       "neo_add"}},
     {"optimizer", "call", {"neo_optim_step"}}};
-/* Seconds of each: products in f32, an even share of the sequences. */
+/* Seconds of each, of an even share of the sequences. */
 static void predict_operations(const run *r, double *seconds) {
     const model *m = &r->t.m;
-    const neo_cluster *c = &r->cluster;
-    const int64_t w = m->width,
-                  shape[4][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
-    const double pieces = (double)(neo_fsdp_pieces(r->t.fsdp) * r->o->accumulate),
-                 rows = (double)(r->o->batch * r->o->accumulate * r->o->context) /
-                        (r->me.ranks * pieces),
-                 params = (double)r->predicted.master_bytes / 4,
-                 layer = 24 * 4 * rows * (double)w, /* its tensors, with their gradients */
-                 touched = 12 * params + layer * (double)m->layers;
-    memset(seconds, 0, OPERATIONS * sizeof *seconds);
+    const double pieces = (double)(neo_fsdp_pieces(r->t.fsdp) * r->o->accumulate);
+    const gpt_sizes sizes = {
+        (double)(r->o->batch * r->o->accumulate * r->o->context) / (r->me.ranks * pieces),
+        pieces * (m->recompute ? 2 : 1), pieces, m->layers, m->width, m->heads, m->context,
+        m->vocabulary, (double)r->predicted.master_bytes / 4};
+    double part[GPT_PARTS];
+    gpt_seconds(&r->cluster, &sizes, part);
     for (int back = 0; back < 2; back++) {
-        const neo_layer_way way = back ? NEO_LAYER_BACKWARD : NEO_LAYER_FORWARD;
-        const double blocks = pieces * (double)m->layers * (!back && m->recompute ? 2 : 1);
-        for (int k = 0; k < 4; k++)
-            seconds[2 * back] +=
-                blocks * neo_layer_seconds(c, rows, shape[k][0], shape[k][1], way, touched / 3);
-        seconds[2 * back] +=
-            pieces * neo_layer_seconds(c, rows, w, m->vocabulary, way, touched / 3);
-        seconds[2 * back + 1] =
-            blocks * neo_layer_seconds(c, (double)m->heads * rows, w / m->heads, m->context,
-                                       (neo_layer_way)(NEO_LAYER_ATTENTION + back), 0);
-        seconds[4] += blocks * neo_layer_seconds(c, rows, w, 1,
-                                                 (neo_layer_way)(NEO_LAYER_REST + back), 0);
+        const double *of = part + back * GPT_BACK;
+        seconds[2 * back] = of[GPT_LAYERS] + of[GPT_HEAD];
+        seconds[2 * back + 1] = of[GPT_ATTENTION];
     }
-    seconds[5] = neo_step_seconds(c, params, touched);
+    seconds[4] = part[GPT_REST] + part[GPT_BACK + GPT_REST];
+    seconds[5] = part[GPT_OPTIMIZER];
 }
 /* --cluster: rank 0's steps beside the prediction, and the operation that is off most. */
 static void print_operations(const run *r) {
