@@ -1053,11 +1053,12 @@ typedef struct neo_attention_desc {
             kept. Values must be finite, those that a causal row does not see too. A causal sum
             over keys (y before its division, dq) ends with + 0.0f.
             NEO_BF16 is for a GPU that is not exact, with tensor cores (sm_80 or later), dim up to
-            128 and rows at multiples of 16 bytes: q, k, v, dy, p and ds are rounded to bf16 there,
-            sums are f32, in an order of their own that depends on the sequence alone. Elsewhere,
-            and with a bias, the products stay f32. neo_attention_dtype: what y, dy, dq, dk and dv
-            may all be with it, without a bias, for heads of dim: NEO_BF16 there, if dim is a
-            multiple of 8, else NEO_F32.
+            128 (with a bias 64) and rows at multiples of 16 bytes: q, k, v, dy, p and ds are
+            rounded to bf16 there, sums are f32, in an order of their own that depends on the
+            sequence alone; biases are added in f32, and of their gradients the products stay f32.
+            Elsewhere all do.
+            neo_attention_dtype: what y, dy, dq, dk and dv may all be with it, without a bias, for
+            heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32.
    Bias     a score is rounded before and after each bias is added; dS of a bias is that of the
             score, and dq and dk take it times scale, rounded. each: by tiles of keys, in them by
             tiles of queries. By rows: the sum of a tile's dS of one difference in order of queries,
@@ -3294,7 +3295,7 @@ NEO__UNUSED static void neo__lines_fresh(const neo__lines *lines) {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 14 };
+enum { NEO__DEVICE_VERSION = 15 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3896,14 +3897,18 @@ struct neo_device {
     /* Embedding bags: see >>impl-bags-calls. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
     /* later's answer is neo__bags_found; NULL: it is waited for, in `found` (host); or nobody asks,
-       if that is NULL, too. */
+       if that is NULL, too. With found NULL and later, outside a recorded step, bags_told waits for
+       it, when what comes behind the look has been launched; NULL: the device has no such calls. */
     neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found,
                              const neo__later *later);
+    neo_status (*bags_told)(neo_device *d, neo__bags_found *found);
     neo_status (*bags_forward)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_spread)(neo_device *d, const neo__bags_job *j); /* pooled bags to the samples
                                                                          that read them */
     neo_status (*bags_weight_grad)(neo_device *d, const neo__bags_job *j);
-    neo_status (*bags_sort)(neo_device *d, const neo__bags_job *j); /* pack, write records, sort */
+    neo_status (*bags_records)(neo_device *d, const neo__bags_job *j); /* pack, write records; NULL:
+                                                                          bags_sort does */
+    neo_status (*bags_sort)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_sort_rows)(neo_device *d, const neo__bags_job *j, const int64_t *rows,
                                  int64_t first_key); /* records of rows [j->records], sort */
     neo_status (*bags_update)(neo_device *d, const neo__bags_job *j); /* step or keep */
@@ -12594,7 +12599,10 @@ static neo_status neo__jagged_found(const neo_jagged_buffer *to, const neo__join
     NEO__CHECK(!is->id, NEO_ERR_RANGE,
                "%s: id %" PRId64 " (number %" PRId64 " of its source) does not fit i32", fn,
                is->next, is->at);
-    return neo__jagged_check_room(to, 0, is->ids < 0 ? INT64_MAX : is->ids, fn);
+    NEO__CHECK(is->ids >= 0, NEO_ERR_CAPACITY,
+               "%s: 2^32 ids or more are needed, the buffer has room for %" PRId64, fn,
+               to->max_ids);
+    return neo__jagged_check_room(to, 0, is->ids, fn);
 }
 static neo_status neo__jagged_looked(void *job, const void *answer) {
     const neo__jagged_look *look = (const neo__jagged_look *)job;
@@ -13300,6 +13308,15 @@ typedef struct neo__bags_made {
     int64_t ahead, first; /* all blocks before ahead have been made; first: see make_part */
 } neo__bags_made;
 
+/* A look at a batch, kept until its answer comes: by then the object may hold the next call. */
+typedef struct neo__bags_look {
+    neo_bags *b;
+    const char *fn;
+    neo_jagged batch;
+    int64_t out_rows;
+    int forward;
+} neo__bags_look;
+
 struct neo_bags {
     neo_ctx *ctx;
     neo__live live;
@@ -13313,7 +13330,9 @@ struct neo_bags {
     int64_t key_steps; /* by which keys age: steps, which weights loaded alone bring along */
     int64_t vouched;   /* 1 + the most ids of a batch that needs no look: see neo__bags_vouch */
     neo__bags_job job;   /* the record of the running call */
-    neo__bags_view view; /* its batch */
+    neo__bags_view view; /* its batch, */
+    neo__bags_look look; /* and the look at it, */
+    int asked;           /* of which the answer is to be heard: see neo__bags_hear */
     neo__bags_walk walk; /* on the CPU: its backward */
     uint32_t forgotten;  /* neo_device.forgotten when the device was last sent something */
     neo__bags_work work;
@@ -16389,15 +16408,6 @@ static void neo__bags_remind(neo_bags *b) {
     neo__bags_untold(b);
 }
 
-/* A look at a batch, kept until its answer comes: by then the object may hold the next call. */
-typedef struct neo__bags_look {
-    neo_bags *b;
-    const char *fn;
-    neo_jagged batch;
-    int64_t out_rows;
-    int forward;
-} neo__bags_look;
-
 static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
     while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
@@ -16456,23 +16466,45 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
     if (look->forward) bags->out_of_range += (int64_t)found.count;
     return NEO_OK;
 }
+/* Whether kernels behind a look are launched before the host hears of it: they do nothing after a
+   bad one, and the device does not stand still meanwhile. Not where the host itself goes on by what
+   it hears (tiers, first values, bags that are written out), where it reads what kernels wrote
+   (check_finite), nor where it alone compares the ids with a tensor's rows (NEO_POOL_NONE). */
+static int neo__bags_asks(const neo_bags *b) {
+    const neo_device *on = b->ctx->on;
+    return NEO__TRAINS && on->bags_told && !on->recording && !b->tier && !neo__bags_wait(b) &&
+           !b->ctx->check_finite && !b->sizes.none && !b->job.batch.inverse;
+}
+/* The answer to what was asked, if anything was. */
+static neo_status neo__bags_hear(neo_bags *b) {
+    NEO__ZERO(neo__bags_found, found);
+    if (!NEO__TRAINS || !b->asked) return NEO_OK;
+    b->asked = 0;
+    NEO__TRY(b->ctx->on->bags_told(b->ctx->on, &found));
+    NEO__TRY(neo__bags_looked(&b->look, &found));
+    b->job.batch.most_ids = found.last - found.first;
+    return NEO_OK;
+}
 /* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
    long as a recorded step: then the look is waited for. */
 static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward) {
     neo_device *on = bags->ctx->on;
     NEO__ZERO(neo__bags_found, found);
-    NEO__ZERO(neo__bags_look, look);
-    const neo__later later = {neo__bags_looked, &look, sizeof look};
+    neo__bags_look *look = &bags->look;
+    const neo__later later = {neo__bags_looked, look, sizeof *look};
     const int waits = !on->recording || bags->view.batch.feature_bags != NULL;
     if (bags->vouched) return on->bags_check(on, &bags->job, NULL, NULL);
-    look.b = bags;
-    look.fn = fn;
-    look.batch = bags->view.batch;
-    look.out_rows = bags->job.tensor.out_rows;
-    look.forward = forward;
-    NEO__TRY(on->bags_check(on, &bags->job, &found, waits ? NULL : &later));
+    look->b = bags;
+    look->fn = fn;
+    look->batch = bags->view.batch;
+    look->out_rows = bags->job.tensor.out_rows;
+    look->forward = forward;
+    const int asks = neo__bags_asks(bags);
+    NEO__TRY(on->bags_check(on, &bags->job, asks ? NULL : &found, waits && !asks ? NULL : &later));
     if (bags->job.batch.bags == 0 || !waits) return NEO_OK;
-    NEO__TRY(neo__bags_looked(&look, &found));
+    bags->asked = asks;
+    if (asks) return NEO_OK;
+    NEO__TRY(neo__bags_looked(look, &found));
     if (!on->recording) bags->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
@@ -16722,6 +16754,7 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     bags->job.tensor.out = forward ? (float *)pooled.data : NULL;
     bags->job.tensor.dout = forward ? NULL : (const float *)tensor.data;
     const int have = !forward && neo__bags_is_viewed(bags, jagged);
+    bags->asked = 0;
     if (!have) bags->view.fresh = 0;
     NEO__TRY(neo__bags_stage(bags, jagged, have));
     neo__bags_round_ids(bags);
@@ -16754,7 +16787,8 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
     NEO__TRY(neo__bags_bring(b, "neo_bags_forward", 0, 0));
     NEO__TRY(NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job));
-    return batch->inverse ? b->ctx->on->bags_spread(b->ctx->on, &b->job) : NEO_OK;
+    if (batch->inverse) NEO__TRY(b->ctx->on->bags_spread(b->ctx->on, &b->job));
+    return neo__bags_hear(b);
 }
 NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
     static const char *const fn = "neo_bags_prefetch";
@@ -16773,6 +16807,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     NEO__CHECK(!batch || !batch->inverse, NEO_ERR_UNSUPPORTED,
                "%s: a batch with an inverse: write it out by neo_jagged_expand", fn);
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__TRY(neo__bags_hear(b));
     NEO__CHECK(dweights || b->job.batch.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
     b->job.tensor.dweights = dweights;
     NEO__TRY(neo__bags_bring(b, fn, 0, 0));
@@ -16835,7 +16870,13 @@ static neo_status neo__bags_sort(neo_bags *bags, neo__leaf_cut leaves, int keep)
     job->keep = keep;
     job->add = 0;
     job->sorted.packs = bags->sizes.mean;
-    return bags->ctx->on->bags_sort(bags->ctx->on, job);
+    neo_device *on = bags->ctx->on;
+    if (on->bags_records) NEO__TRY(on->bags_records(on, job));
+    if (bags->asked) {
+        NEO__TRY(neo__bags_hear(bags));
+        job->sorted.records = job->batch.most_ids;
+    }
+    return on->bags_sort(on, job);
 }
 
 /* ---- kept gradients ---- */
@@ -17225,6 +17266,7 @@ NEO_API neo_status neo__bags_dense_sum(neo_bags *bags, const neo_jagged *batch, 
     neo_device *on = bags->ctx->on;
     NEO__ZERO(neo__leaf_cut, held);
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
+    NEO__TRY(neo__bags_hear(bags));
     NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
     const int64_t floats = bags->sizes.floats, unit = neo__bags_dense_unit(bags);
     NEO__CHECK(floats / unit <= INT32_MAX, NEO_ERR_CAPACITY,

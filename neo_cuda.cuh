@@ -311,6 +311,7 @@ typedef struct neo__cuda {
     char *answer;      /* pinned host memory for the same, NEO__CUDA_ANSWER_BYTES */
     char *send;        /* pinned: what copies to the device leave behind, NEO__CUDA_SENDS parts */
     cudaEvent_t sent[NEO__CUDA_SENDS]; /* all copies of a part are done */
+    cudaEvent_t told;                  /* the answer is there: see neo__cuda_bags_told */
     const void *large[NEO__CUDA_LARGE];
     unsigned large_next;
     char advice[256]; /* of the device */
@@ -3917,12 +3918,9 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
         const float *own = lanes;
         for (int b = 0; b < c.biases; b++) {
             if (!c.bias[b].each || !c.bias[b].times) continue;
-            for (int64_t n = threadIdx.x; n < c.bias[b].buckets; n += NEO__CUDA_THREADS) {
-                float x[16];
-                for (int l = 0; l < 16; l++) x[l] = own[n * 16 + l];
-                for (int half = 8; half > 0; half /= 2)
-                    for (int l = 0; l < half; l++) x[l] = __fadd_rn(x[l], x[l + half]);
-                each_of(b, head)[n] = x[0];
+            for (int64_t n = threadIdx.x / 16; n < c.bias[b].buckets; n += NEO__HALVES) {
+                const float x = neo__tree16_warp(own[n * 16 + threadIdx.x % 16]);
+                if (threadIdx.x % 16 == 0) each_of(b, head)[n] = x;
             }
             own += c.bias[b].buckets * 16;
         }
@@ -3979,7 +3977,10 @@ static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_c
    stored. Forward and dq: queries own, keys come. dk and dv: keys own, queries come, and scores
    are transposed. So each sum has one warp and one order, and P leaves no registers: the sums of
    one product have the layout of the left operand of the next. Rows of a tile are 16 bytes longer
-   than their numbers, so that eight of them, which ldmatrix reads at once, fill all banks. */
+   than their numbers, so that eight of them, which ldmatrix reads at once, fill all banks.
+
+   Biases are added to the scores in registers. The gradients of their tables are those of the f32
+   kernel, of the same lse. */
 NEO__GPU uint32_t neo__cuda_bf16_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     uint32_t pair;
@@ -4170,6 +4171,77 @@ NEO__GPU float neo__cuda_row_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+/* ---- biases of these scores: f32, added in order, times log2 e ----
+   By rows there are few differences of a block's rows and a tile's, so the block finds the numbers
+   of all of them, a thread each, while the tile is on its way. By times a lane finds the buckets of
+   its scores of a row side by side, so that no bisection waits for another's loads. */
+/* The buckets of COUNT differences: neo__bias_bucket of each. */
+template <int COUNT>
+NEO__GPU void neo__cuda_bias_buckets(const neo__attention_bias &bias,
+                                     const int64_t (&difference)[COUNT], int (&bucket)[COUNT]) {
+    const int bounds = (int)bias.buckets - 1;
+    int half = 1;
+    while (half <= bounds / 2) half *= 2;
+    NEO__UNROLL for (int e = 0; e < COUNT; e++) bucket[e] = 0;
+    for (; bounds && half > 0; half /= 2)
+        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
+            const int next = bucket[e] + half;
+            if (next <= bounds && __ldg((const long long *)bias.bounds + next - 1) <= difference[e])
+                bucket[e] = next;
+        }
+}
+/* Sums of the biases by rows for `count` differences from `lowest` on, by the whole block. */
+NEO__GPU void neo__cuda_bias_differences(const neo__attention_call &call, int64_t head, float *to,
+                                         int count, int lowest) {
+    for (int t = (int)threadIdx.x; t < count; t += (int)blockDim.x) {
+        float sum = 0.0f;
+        for (int b = 0; b < call.biases; b++) {
+            const neo__attention_bias &bias = call.bias[b];
+            const int64_t difference[1] = {(int64_t)lowest + t};
+            int bucket[1];
+            if (bias.times) continue;
+            neo__cuda_bias_buckets<1>(bias, difference, bucket);
+            sum += bias.table[head * bias.table_row + bucket[0]];
+        }
+        to[t] = sum * NEO__LOG2_E;
+    }
+}
+/* Add them to the scores s of 16 rows, of which the lane has `row` and row + 8, and N columns from
+   `from` on; rows and columns beyond the sequence get any. of_rows: the sums by rows, of which
+   number 0 is of the difference `lowest`. */
+template <int N, bool OF_KEYS>
+NEO__GPU void neo__cuda_bias_bf16(const neo__attention_call &call, const neo__cuda_head &head,
+                                  float (&s)[N / 8][4], const float *of_rows, int lowest, int row,
+                                  int from) {
+    enum { COLS = N / 4 }; /* of a lane */
+    const int last = head.length - 1, col0 = from + (int)threadIdx.x % 4 * 2;
+    NEO__UNROLL for (int n = 0; n < N / 8; n++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) {
+            const int ahead = row + i / 2 * 8 - (col0 + 8 * n + i % 2);
+            s[n][i] += of_rows[(OF_KEYS ? -ahead : ahead) - lowest];
+        }
+    for (int b = 0; b < call.biases; b++) {
+        const neo__attention_bias &bias = call.bias[b];
+        if (!bias.times) continue;
+        const int64_t *of_row = (OF_KEYS ? bias.times : bias.asked) + head.row0;
+        const int64_t *of_col = (OF_KEYS ? bias.asked : bias.times) + head.row0;
+        const float *table = bias.table + head.head * bias.table_row;
+        NEO__UNROLL for (int r = 0; r < 2; r++) {
+            const uint64_t mine = (uint64_t)of_row[NEO__MIN(row + 8 * r, last)];
+            int64_t difference[COLS];
+            int bucket[COLS];
+            NEO__UNROLL for (int c = 0; c < COLS; c++) {
+                const int col = col0 + c / 2 * 8 + c % 2;
+                const uint64_t other = (uint64_t)of_col[NEO__MIN(col, last)];
+                difference[c] = (int64_t)(OF_KEYS ? other - mine : mine - other);
+            }
+            neo__cuda_bias_buckets<COLS>(bias, difference, bucket);
+            NEO__UNROLL for (int c = 0; c < COLS; c++)
+                s[c / 2][2 * r + c % 2] += __ldg(table + bucket[c]) * NEO__LOG2_E;
+        }
+    }
+}
+
 enum { /* rows that a block owns: in the forward; in the backward, and its threads */
     NEO__MMA_QUERIES = NEO__CUDA_THREADS / 2,
     NEO__MMA_OWN = 64,
@@ -4217,11 +4289,12 @@ NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, b
     }
 }
 /* NARROW, here and in the backward: y, dy, dq, dk and dv are bf16. */
-template <int D, bool NARROW, bool SILU>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
+template <int D, bool NARROW, bool SILU, bool BIASED>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 || BIASED ? 1 : 2)
     neo__cuda_attention_mma_kernel(const neo__attention_call c, uint32_t tiles) {
-    constexpr int N = 32;
+    constexpr int N = 32, DIFFERENCES = BIASED ? NEO__MMA_QUERIES + N - 1 : 1;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8]; /* of keys, of values */
+    __shared__ float of_rows[2][DIFFERENCES];
     __shared__ neo__cuda_head h;
     neo__cuda_head_of<NEO__MMA_QUERIES>(h, c, tiles);
     if (h.turn >= h.tiles) return;
@@ -4239,6 +4312,11 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
     neo__cuda_coming<N, D, NEO__CUDA_THREADS> next;
     next.load(k, k_row, end, dim), next.store(tile[0][0], 1.0f);
     next.load(v, v_row, end, dim), next.store(tile[0][1], 1.0f);
+    const auto differences = [&](int from, int side) { /* of the block's rows and the tile's */
+        if constexpr (BIASED)
+            neo__cuda_bias_differences(c, h.head, of_rows[side], DIFFERENCES, q0 - from - (N - 1));
+    };
+    differences(0, 0);
     __syncthreads();
     for (int k0 = 0, side = 0; k0 < end; k0 += N, side ^= 1) {
         const int k1 = k0 + N, last = h.length - k0;
@@ -4248,7 +4326,10 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
         if (more) next.load(k, k_row, end - k1, dim);
         if (sees) neo__cuda_scores<D, N, false>(s, q, NULL, tile[side][0]);
         if (more) next.store(tile[side ^ 1][0], 1.0f), next.load(v, v_row, end - k1, dim);
+        if (more) differences(k1, side ^ 1);
         if (sees) {
+            if constexpr (BIASED)
+                neo__cuda_bias_bf16<N, false>(c, h, s, of_rows[side], q0 - k0 - (N - 1), row, k0);
             const bool edge = last < N || (c.causal && k1 > mine + 1);
             const int seen = c.causal ? row + 1 - k0 : last;
             if constexpr (SILU) neo__cuda_silu_bf16<N>(s, seen, last, edge);
@@ -4377,12 +4458,14 @@ NEO__GPU void neo__cuda_back_put(const float (&sum)[D / 8][4], float *to, int64_
 }
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk of a softmax
    needs. */
-template <int D, bool OF_KEYS, bool NARROW, bool SILU>
-static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) ? 2 : 3)
+template <int D, bool OF_KEYS, bool NARROW, bool SILU, bool BIASED>
+static __global__ void
+    __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) || BIASED ? 2 : 3)
     neo__cuda_attention_mma_back_kernel(const neo__attention_call c, uint32_t tiles, float *delta) {
     constexpr bool SHARED = D > (OF_KEYS || SILU ? 32 : 64); /* own x: registers would spill */
-    constexpr int N = D > 64 ? 16 : 32;
+    constexpr int N = D > 64 ? 16 : 32, DIFFERENCES = BIASED ? NEO__MMA_OWN + N - 1 : 1;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8];
+    __shared__ float of_rows[2][DIFFERENCES];
     __shared__ __align__(16) uint16_t own_tile[SHARED ? NEO__MMA_OWN : 1][D + 8];
     __shared__ float2 of_query[2][SILU ? 1 : N]; /* its lse, its delta */
     __shared__ int64_t out_at[2]; /* where the head's sums go; registers would spill */
@@ -4420,8 +4503,13 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         h.length - mine, dim, 1.0f);
     neo__cuda_coming<N, D, NEO__MMA_THREADS> next;
     typename neo__cuda_coming_of<Rows::Y_NARROW, N, D, NEO__MMA_THREADS>::type next_y;
+    const auto lowest = [=](int from) { /* difference of the block's rows and the tile's */
+        return OF_KEYS ? from - own0 - (NEO__MMA_OWN - 1) : own0 - from - (N - 1);
+    };
     const auto bring_x = [&](int from, int side) { /* with what each query knows of itself */
         next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
+        if constexpr (BIASED)
+            neo__cuda_bias_differences(c, h.head, of_rows[side], DIFFERENCES, lowest(from));
         if (OF_KEYS && !SILU && threadIdx.x < N)
             of_query[side][threadIdx.x] =
                 neo__cuda_back_query(c, h.length, lse_at, delta_at, from + (int)threadIdx.x);
@@ -4444,6 +4532,9 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         if (later < end) next.load(of.x, of.x_row, end - later, dim);
         if (met) neo__cuda_scores<D, N, SHARED>(p, own, own_row, tile[side][0]);
         if (later < end) bring_x(later, side ^ 1), next_y.load(of.y, of.y_row, end - later, dim);
+        if constexpr (BIASED)
+            if (met)
+                neo__cuda_bias_bf16<N, OF_KEYS>(c, h, p, of_rows[side], lowest(from), row, from);
         if (met && SILU) { /* with P out of the way before dP comes */
             float slope[N / 8][4];
             neo__cuda_silu_slopes_bf16<N, OF_KEYS>(p, slope, from, row, h.length, c.causal, edge);
@@ -4470,31 +4561,35 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         neo__cuda_back_put<D, NARROW>(dv, c.dv, out_at[1] + mine * c.dv_row, c.dv_row,
                                       h.length - mine, dim, SILU ? dk_by : 1.0f);
 }
-/* Rows are read and written by 16 bytes, and counted in 32 bits. */
+/* Rows are read and written by 16 bytes, and counted in 32 bits. (With biases, dk and dv of wider
+   heads would spill.) */
 static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
     const int64_t steps = c->dim | c->q_row | c->k_row | c->v_row | c->y_row | c->dy_row |
                           c->dq_row | c->dk_row | c->dv_row;
-    return c->narrow && !c->biases && d->tensor_cores && !d->exact && c->dim <= 128 &&
-           steps % 4 == 0 && (steps | c->length) < (int64_t)1 << 30 &&
+    return c->narrow && !(c->biases && c->narrow_y) && d->tensor_cores && !d->exact &&
+           c->dim <= (c->biases ? 64 : 128) && steps % 4 == 0 &&
+           (steps | c->length) < (int64_t)1 << 30 &&
            neo__cuda_aligned(c->q, c->k, c->v, c->dy, c->y, c->dq, c->dk, c->dv);
 }
-template <int D, bool NARROW, bool SILU>
+template <int D, bool NARROW, bool SILU, bool BIASED = false>
 static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
     const neo__cuda_attention_blocks blocks(call, call->backward ? (int)NEO__MMA_OWN
                                                                  : (int)NEO__MMA_QUERIES);
     if (!call->backward)
-        return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_kernel<D, NARROW, SILU>,
+        return neo__cuda_launch(gpu, "attention",
+                                neo__cuda_attention_mma_kernel<D, NARROW, SILU, BIASED>,
                                 {blocks.all}, *call, blocks.tiles);
     const neo__cuda_where where = {blocks.all, (unsigned)NEO__MMA_THREADS};
+    if constexpr (BIASED) NEO__TRY(neo__cuda_bias_grads<SILU>(gpu, call));
     if (!SILU) NEO__TRY(neo__cuda_reserve(gpu, (size_t)(call->heads * call->rows) * sizeof(float)));
     float *delta = SILU ? NULL : (float *)(void *)gpu->work;
     const auto back = [&](void (*kernel)(const neo__attention_call, uint32_t, float *)) {
         return neo__cuda_launch(gpu, "attention", kernel, where, *call, blocks.tiles, delta);
     };
     if (!SILU || call->dq)
-        NEO__TRY((back(neo__cuda_attention_mma_back_kernel<D, false, NARROW, SILU>)));
+        NEO__TRY((back(neo__cuda_attention_mma_back_kernel<D, false, NARROW, SILU, BIASED>)));
     if (!call->dk && !call->dv) return NEO_OK;
-    return back(neo__cuda_attention_mma_back_kernel<D, true, NARROW, SILU>);
+    return back(neo__cuda_attention_mma_back_kernel<D, true, NARROW, SILU, BIASED>);
 }
 template <int D, bool SILU>
 static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
@@ -4503,7 +4598,9 @@ static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_c
 }
 template <bool SILU>
 static neo_status neo__cuda_attention_of(neo__cuda *gpu, const neo__attention_call *call) {
-    if (neo__cuda_attention_fits(gpu, call))
+    const int fits = neo__cuda_attention_fits(gpu, call);
+    if (fits && call->biases) return neo__cuda_attention_mma<64, false, SILU, true>(gpu, call);
+    if (fits)
         return call->dim <= 32   ? neo__cuda_attention_mma<32, SILU>(gpu, call)
                : call->dim <= 64 ? neo__cuda_attention_mma<64, SILU>(gpu, call)
                                  : neo__cuda_attention_mma<128, SILU>(gpu, call);
@@ -5539,8 +5636,10 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
 enum {
     NEO__BAGS_WARPS = NEO__CUDA_THREADS / 32,
     NEO__BAGS_TILE = 1024, /* ids */
+    NEO__BAGS_CHECKED = 4, /* ids of a lane that are looked at, on their way at once */
     NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions, */
     NEO__BAGS_LONG_AHEAD = 32, /* of a long run; */
+    NEO__BAGS_STRETCH = 96,    /* ids of several bags that lanes take at a time; */
     NEO__BAGS_ROWS_AHEAD = 4,  /* rows before the first of their steps, with their gradients, */
     NEO__BAGS_ANY_AHEAD = 2,   /* and of any rule with their states */
     NEO__BAGS_LONG_THREADS = 128,
@@ -5575,12 +5674,18 @@ NEO__GPU bool neo__bags_refused(const neo__bags_job &job) {
     return f->bag || (f->id && job.fixed.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
            f->last < f->first || f->last - f->first > job.fixed.max_ids;
 }
-/* The row of the id at offset k, or its line in a tier; -1: it is dropped. */
-NEO__GPU int64_t neo__bags_row(const neo__bags_job &job, int64_t rows, int64_t k) {
-    const int64_t id = neo__jagged_id(job.batch.ids, job.batch.is_i32, k - job.batch.id_base);
+/* The id at offset k. */
+NEO__GPU int64_t neo__bags_id(const neo__bags_job &job, int64_t k) {
+    return neo__jagged_id(job.batch.ids, job.batch.is_i32, k - job.batch.id_base);
+}
+/* Its row, or its line in a tier; -1: it is dropped. */
+NEO__GPU int64_t neo__bags_row_of(const neo__bags_job &job, int64_t rows, int64_t id) {
     if ((uint64_t)id < (uint64_t)rows || job.batch.lines) return id;
     if (job.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
     return id < 0 ? 0 : rows - 1;
+}
+NEO__GPU int64_t neo__bags_row(const neo__bags_job &job, int64_t rows, int64_t k) {
+    return neo__bags_row_of(job, rows, neo__bags_id(job, k));
 }
 /* A bag's sum, or gradient, as its table divides it. */
 NEO__GPU float neo__bags_mean(const neo__job_table &t, float x, int64_t length) {
@@ -5712,22 +5817,26 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int ali
 }
 
 /* ---- every id of a batch ---- */
-/* each(k, feature, bag) for the offsets k that are this block's; bag() is the one it lies in, if
-   offsets do not decrease, and in [0, bags) in any case; feature: that of all bags of a tile, or -1
-   where they are of several. */
-template <class Each>
-static __device__ void neo__bags_each_id(const neo__bags_job &job, Each each) {
-    enum { TILE = NEO__BAGS_TILE };
+/* each(k, feature, bag, read(k)) for the offsets k that are this block's; bag is the one it lies
+   in, if offsets do not decrease, and in [0, bags) in any case; feature: that of all bags of a
+   tile, or -1 where they are of several. What is read of a thread's ids is on its way at once,
+   while two warps look for the bags of the tile's ends. */
+template <class Read, class Each>
+static __device__ void neo__bags_each_id(const neo__bags_job &job, Read read, Each each) {
+    enum { TILE = NEO__BAGS_TILE, EACH = TILE / NEO__CUDA_THREADS };
     __shared__ int64_t ends[2];
     __shared__ int features[2];      /* of these bags */
     __shared__ int32_t starts[TILE]; /* of bags, from the tile's first id on */
     const int64_t *offsets = job.batch.offsets, end = offsets[job.batch.bags];
     const int64_t step = (int64_t)gridDim.x * TILE;
     for (int64_t tile = offsets[0] + (int64_t)blockIdx.x * TILE; tile < end; tile += step) {
-        const int64_t last = NEO__MIN(tile + TILE, end) - 1;
+        const int mine = (int)threadIdx.x, last = (int)NEO__MIN(end - tile, (int64_t)TILE) - 1;
+        decltype(read(tile)) x[EACH];
+        NEO__UNROLL for (int e = 0; e < EACH; e++)
+            x[e] = read(tile + NEO__MIN(mine + e * NEO__CUDA_THREADS, last));
         if (threadIdx.x < 64) { /* a warp for each end */
             const int at = threadIdx.x / 32;
-            const int64_t bag = neo__cuda_last_warp(0, job.batch.bags, at ? last : tile,
+            const int64_t bag = neo__cuda_last_warp(0, job.batch.bags, tile + (at ? last : 0),
                                                     [=](int64_t i) { return offsets[i]; });
             if (threadIdx.x % 32 == 0)
                 ends[at] = bag, features[at] = neo__bags_feature_of(job, bag);
@@ -5735,47 +5844,36 @@ static __device__ void neo__bags_each_id(const neo__bags_job &job, Each each) {
         __syncthreads();
         const int64_t low = ends[0], bags = ends[1] + 1 - low;
         const int feature = features[0] == features[1] ? features[0] : -1;
-        for (int64_t b = threadIdx.x; b < NEO__MIN(bags, (int64_t)TILE); b += blockDim.x)
+        const int count = (int)NEO__MIN(bags, (int64_t)TILE);
+        for (int b = mine; b < count; b += NEO__CUDA_THREADS)
             starts[b] = (int32_t)NEO__MAX(NEO__MIN(offsets[low + b] - tile, (int64_t)TILE),
                                           (int64_t)-1);
         __syncthreads();
-        for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
-            each(k, feature, [&] {
-                return bags > TILE /* most are empty */
-                           ? neo__bags_bag_of(job, low, low + bags, k)
-                           : low + neo__cuda_last(0, (int)bags, k - tile, [&](int i) {
-                                 return (int64_t)starts[i];
-                             });
-            });
+        int in[EACH] = {}, half = 1;
+        while (half < count) half *= 2;
+        while ((half /= 2) > 0)
+            NEO__UNROLL for (int e = 0; e < EACH; e++) {
+                const int next = in[e] + half;
+                if (next < count && starts[next] <= mine + e * NEO__CUDA_THREADS) in[e] = next;
+            }
+        NEO__UNROLL for (int e = 0; e < EACH; e++) {
+            const int at = mine + e * NEO__CUDA_THREADS;
+            if (at > last) continue;
+            int64_t bag = low + in[e];
+            if (bags > TILE) bag = neo__bags_bag_of(job, low, low + bags, tile + at); /* empty */
+            each(tile + at, feature, bag, x[e]);
+        }
         __syncthreads();
     }
 }
-NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
-    const int64_t first = j.batch.offsets[0], last = j.batch.offsets[j.batch.bags];
-    neo__bags_found *found = j.batch.found;
-    NEO__CUDA_EACH(i, 1, 1) found->first = first, found->last = last;
-    NEO__CUDA_EACH(i, j.batch.bags, 1)
-    if (j.batch.offsets[i] > j.batch.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
-    if (first < 0 || last < first || last - first > j.fixed.max_ids)
-        return; /* ids end somewhere else */
-    unsigned long long bad = 0;
-    neo__bags_each_id(j, [&](int64_t k, int feature, auto bag) {
-        if (feature < 0) feature = neo__bags_feature_of(j, bag());
-        const int64_t table = j.told.features[feature].table;
-        const int64_t id = neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base);
-        if ((uint64_t)id < (uint64_t)j.fixed.tables[table].rows) return;
-        atomicMax(&found->id, ~(unsigned long long)(k - first));
-        bad++;
-    });
-    if (bad) atomicAdd(&found->count, bad);
+/* The same where nothing is read. */
+template <class Each>
+static __device__ void neo__bags_each_id(const neo__bags_job &job, Each each) {
+    neo__bags_each_id(
+        job, [](int64_t) { return 0; },
+        [&](int64_t k, int, int64_t bag, int) { each(k, bag); });
 }
-NEO__CUDA_KERNEL neo__bags_inverse_kernel(const neo__bags_job job) {
-    NEO__CUDA_EACH(i, job.fixed.feature_count * job.batch.samples, 1) {
-        const int64_t bags = job.told.features[i / job.batch.samples].bags;
-        if ((uint64_t)(int64_t)job.batch.inverse[i] >= (uint64_t)bags)
-            atomicMax(&job.batch.found->bag, ~(unsigned long long)(job.batch.bags + i));
-    }
-}
+/* ---- a look at the batch ---- */
 /* Name what was found, and stop a recorded step if it is an error to the kernels or the host. */
 NEO__GPU void neo__bags_stop(const neo__bags_job &job, int *stop) {
     neo__bags_point(&job, job.batch.found);
@@ -5783,24 +5881,101 @@ NEO__GPU void neo__bags_stop(const neo__bags_job &job, int *stop) {
                                                 job.batch.found->first != job.tensor.out_rows)))
         *stop = 1;
 }
-static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
-                                       neo__bags_found *found, const neo__later *later) {
-    NEO__TRY(neo__cuda_fill(gpu, job->batch.found, 0, sizeof *job->batch.found));
-    if (job->batch.bags == 0) return NEO_OK;
-    const int64_t work = NEO__MAX(job->batch.most_ids, job->batch.bags);
-    NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_check_kernel,
-                              {neo__cuda_blocks(gpu, work, NEO__BAGS_TILE)}, *job));
-    if (job->batch.inverse)
-        NEO__TRY(neo__cuda_run(gpu, "bags: inverse", neo__bags_inverse_kernel,
-                               job->fixed.feature_count * job->batch.samples, 1, *job));
-    if (!found && !later) return NEO_OK;
-    if (gpu->recording && later)
-        return neo__graph_later<neo__bags_stop>(gpu, job->batch.found, sizeof *found, later,
-                                                "bags: check", *job);
-    NEO__TRY(neo__graph_check<neo__bags_stop>(gpu, {}, "bags: check", *job));
-    NEO__TRY(neo__cuda_answer(gpu, job->batch.found, sizeof *found));
+/* The feature of the id at offset k. */
+NEO__GPU int neo__bags_feature_at(const neo__bags_job &job, int64_t k) {
+    const int64_t *offsets = job.batch.offsets;
+    const neo__job_feature *f = job.told.features;
+    return (int)neo__cuda_last((int64_t)0, (int64_t)job.fixed.feature_count, k,
+                               [=](int64_t i) { return offsets[f[i].first_bag]; });
+}
+/* A warp takes 32 ids a lane's NEO__BAGS_CHECKED, which are on their way while it finds the
+   feature of the first: mostly that of all. Bags are nobody's business here, as offsets are looked
+   at one by one. */
+NEO__GPU void neo__bags_check_ids(const neo__bags_job &job, int64_t begin, int64_t end) {
+    enum { EACH = NEO__BAGS_CHECKED, WARP = 32 * EACH };
+    const int64_t *offsets = job.batch.offsets;
+    const neo__job_feature *f = job.told.features;
+    neo__bags_found *found = job.batch.found;
+    unsigned long long bad = 0;
+    for (int64_t k = begin + ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32 * WARP; k < end;
+         k += (int64_t)gridDim.x * blockDim.x * EACH) {
+        const int64_t mine = k + threadIdx.x % 32;
+        int64_t id[EACH];
+        NEO__UNROLL for (int e = 0; e < EACH; e++)
+            id[e] = neo__bags_id(job, NEO__MIN(mine + 32 * e, end - 1));
+        const int64_t feature = neo__cuda_last_warp(
+            0, job.fixed.feature_count, k, [=](int64_t i) { return offsets[f[i].first_bag]; });
+        const int64_t rows = job.fixed.tables[f[feature].table].rows;
+        const int64_t next = offsets[f[feature + 1].first_bag]; /* behind the last: all bags */
+        NEO__UNROLL for (int e = 0; e < EACH; e++) {
+            const int64_t at = mine + 32 * e;
+            int64_t most = rows;
+            if (at >= end) continue;
+            if (at >= next) most = job.fixed.tables[f[neo__bags_feature_at(job, at)].table].rows;
+            if ((uint64_t)id[e] < (uint64_t)most) continue;
+            atomicMax(&found->id, ~(unsigned long long)(at - begin));
+            bad++;
+        }
+    }
+    if (bad) atomicAdd(&found->count, bad);
+}
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 4) /* else ptxas spills a word */
+    neo__bags_check_kernel(const neo__bags_job j, const neo__graph_answer answer) {
+    __shared__ int is_last;
+    const int64_t first = j.batch.offsets[0], last = j.batch.offsets[j.batch.bags];
+    neo__bags_found *found = j.batch.found;
+    NEO__CUDA_EACH(i, 1, 1) found->first = first, found->last = last;
+    NEO__CUDA_EACH(i, j.batch.bags, 1)
+    if (j.batch.offsets[i] > j.batch.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
+    const bool sound = first >= 0 && last >= first && last - first <= j.fixed.max_ids;
+    if (sound) /* else ids end somewhere else */
+        neo__bags_check_ids(j, first, last);
+    neo__graph_finish<neo__bags_stop>(answer, &is_last, j);
+}
+NEO__CUDA_KERNEL neo__bags_inverse_kernel(const neo__bags_job job, const neo__graph_answer answer) {
+    __shared__ int is_last;
+    NEO__CUDA_EACH(i, job.fixed.feature_count * job.batch.samples, 1) {
+        const int64_t bags = job.told.features[i / job.batch.samples].bags;
+        if ((uint64_t)(int64_t)job.batch.inverse[i] >= (uint64_t)bags)
+            atomicMax(&job.batch.found->bag, ~(unsigned long long)(job.batch.bags + i));
+    }
+    neo__graph_finish<neo__bags_stop>(answer, &is_last, job);
+}
+/* The findings of a look that was not recorded: kernels behind it run on. */
+static neo_status neo__cuda_bags_told(neo__cuda *gpu, neo__bags_found *found) {
+    gpu->stats.waits++;
+    gpu->stats.fetched += sizeof *found;
+    NEO__TRY(neo__cuda_result(gpu, cudaEventSynchronize(gpu->told), "work on the device"));
     memcpy(found, gpu->answer, sizeof *found);
     return NEO_OK;
+}
+/* The last block of the call's last kernel answers. */
+static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
+                                       neo__bags_found *found, const neo__later *later) {
+    NEO__ZERO(neo__graph_answer, none);
+    neo__graph_answer answer = none;
+    const int asks = found || later, noted = gpu->recording && later;
+    NEO__TRY(neo__cuda_fill(gpu, job->batch.found, 0, sizeof *job->batch.found));
+    if (job->batch.bags == 0) return NEO_OK;
+    if (noted)
+        NEO__TRY(neo__graph_ask_kernel(gpu, job->batch.found, sizeof *found, NULL, 0, later,
+                                       &answer));
+    else if (asks) {
+        answer.from = job->batch.found, answer.to = gpu->answer, answer.words = sizeof *found / 8;
+        answer.arrived = (uint32_t *)(void *)(gpu->result + NEO__CUDA_RESULT_BYTES) - 1;
+    }
+    const int64_t work = NEO__MAX(job->batch.most_ids, job->batch.bags);
+    NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_check_kernel,
+                              {neo__cuda_blocks(gpu, work, NEO__BAGS_TILE)}, *job,
+                              job->batch.inverse ? none : answer));
+    if (job->batch.inverse)
+        NEO__TRY(neo__cuda_run(gpu, "bags: inverse", neo__bags_inverse_kernel,
+                               job->fixed.feature_count * job->batch.samples, 1, *job, answer));
+    if (noted) neo__graph_promise(gpu, sizeof *found, later);
+    if (noted || !asks) return NEO_OK;
+    if (gpu->recording) NEO__TRY(neo__graph_flush(gpu));
+    NEO__CUDA_TRY(gpu, cudaEventRecord(gpu->told, gpu->stream));
+    return found ? neo__cuda_bags_told(gpu, found) : NEO_OK;
 }
 
 /* ---- lookup ---- */
@@ -6166,14 +6341,16 @@ static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *job, int lan
     const unsigned x = neo__cuda_blocks(d, (bags + run - 1) / run * lanes, NEO__CUDA_THREADS);
     return dim3(x, (unsigned)NEO__MIN(job->fixed.feature_count, 65535));
 }
-/* Bags of a stretch: short ones have no rows to load ahead, so several are one, while enough of
-   them are left for four times the threads that fit. */
+/* Bags of a stretch: short ones have no rows to load ahead, so several are one, up to so many ids,
+   while enough of them are left for four times the threads that fit. (Longer stretches would leave
+   more of a processor's warps without work at the end.) */
 #ifndef NEO__BAGS_THREADS
 #define NEO__BAGS_THREADS (4 * 2 * NEO__CUDA_THREADS) /* of a processor */
 #endif
 static int neo__bags_stretch(const neo__cuda *d, const neo__bags_job *job, int lanes) {
     const int64_t runs = job->batch.bags * lanes / (d->processors * NEO__BAGS_THREADS);
-    return (int)NEO__MIN(NEO__MAX(runs, (int64_t)1), (int64_t)32);
+    const int64_t most = NEO__BAGS_STRETCH * job->batch.bags / NEO__MAX(job->batch.most_ids, 1);
+    return (int)NEO__MAX(NEO__MIN(NEO__MIN(runs, most), (int64_t)32), (int64_t)1);
 }
 /* lanes: those of the tables of T, as bits. */
 template <neo_dtype T, int... LANES>
@@ -6279,21 +6456,31 @@ template <class K> NEO__CUDA_KERNEL neo__bags_records_kernel(const neo__bags_job
     const K none = (K)job.fixed.key_count << job.sorted.leaf_bits;
     int64_t first = 0, count = 0;
     if (!neo__bags_refused(job)) {
+        int known = -1; /* the feature of p, rows, key and stride */
+        neo__job_feature p = {};
+        int64_t rows = 0, key = 0, stride = 0;
         first = job.batch.offsets[0], count = job.batch.offsets[job.batch.bags] - first;
-        neo__bags_each_id(job, [&](int64_t k, int feature, auto bag_of) {
-            const int64_t bag = bag_of();
-            if (feature < 0) feature = neo__bags_feature_of(job, bag);
-            const neo__job_feature p = job.told.features[feature];
-            const neo__job_table &t = job.fixed.tables[p.table];
-            const int64_t i = k - first, s = bag - p.first_bag, row = neo__bags_row(job, t.rows, k);
-            const int64_t stride = job.sorted.packs && t.mean ? p.pack_stride : p.out_stride;
-            const int64_t at = p.out_at + (job.fixed.none ? i : s) * stride;
-            if (job.sorted.indirect) job.sorted.grad_at[i] = at;
-            values[i] = job.sorted.indirect ? (uint32_t)i : (uint32_t)(at / job.sorted.grad_unit);
-            keys[i] = row < 0 ? none
-                              : (K)(t.first_key + row) << job.sorted.leaf_bits |
-                                    (K)neo__bags_leaf(job, p.bags, s);
-        });
+        neo__bags_each_id(
+            job, [&](int64_t k) { return neo__bags_id(job, k); },
+            [&](int64_t k, int feature, int64_t bag, int64_t id) {
+                if (feature < 0) feature = neo__bags_feature_of(job, bag);
+                if (feature != known) {
+                    known = feature, p = job.told.features[feature];
+                    const neo__job_table &t = job.fixed.tables[p.table];
+                    rows = t.rows, key = t.first_key;
+                    stride = job.sorted.packs && t.mean ? p.pack_stride : p.out_stride;
+                }
+                const int64_t i = k - first, s = bag - p.first_bag;
+                const int64_t row = neo__bags_row_of(job, rows, id);
+                const int64_t at = p.out_at + (job.fixed.none ? i : s) * stride;
+                if (job.sorted.indirect) job.sorted.grad_at[i] = at;
+                values[i] = (uint32_t)(job.sorted.indirect         ? i
+                                       : job.sorted.grad_unit == 4 ? at / 4 /* or 1 */
+                                                                   : at);
+                keys[i] = row < 0 ? none
+                                  : (K)(key + row) << job.sorted.leaf_bits |
+                                        (K)neo__bags_leaf(job, p.bags, s);
+            });
     }
     NEO__CUDA_EACH(i, job.sorted.records - count, 1) /* launched for more than there are */
         keys[count + i] = none, values[count + i] = 0;
@@ -6330,13 +6517,16 @@ static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int
     if (neo__cuda_enter((neo__cuda *)device) != NEO_OK) return SIZE_MAX / 4;
     return wide ? neo__bags_temp<uint64_t>(records) : neo__bags_temp<uint32_t>(records);
 }
-static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *job) {
+static neo_status neo__cuda_bags_records(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0 || job->batch.bags == 0) return NEO_OK;
     if (job->sorted.packs)
         NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel,
                                   {neo__bags_grid(d, job, 32, 1)}, *job));
-    NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(job, neo__bags_records_kernel),
-                              {neo__cuda_blocks(d, job->sorted.records, NEO__BAGS_TILE)}, *job));
+    return neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(job, neo__bags_records_kernel),
+                            {neo__cuda_blocks(d, job->sorted.records, NEO__BAGS_TILE)}, *job);
+}
+static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *job) {
+    if (job->sorted.records == 0 || job->batch.bags == 0) return NEO_OK;
     return NEO__BAGS_KEYED(job, neo__bags_sort_records)(d, job);
 }
 static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *job,
@@ -6938,12 +7128,13 @@ template <neo_dtype T, int LANES, int CHUNKS> struct neo__bags_ahead {
         if (dtype == NEO_I8) scale[0] = p.scale[0], scale[1] = p.scale[1];
     }
 };
-/* Its step by its gradient's sum; states: they were fetched ahead. */
-template <neo_dtype T, int LANES, int CHUNKS>
+/* Its step by its gradient's sum; states: they were fetched ahead. then(): what the step of a plain
+   rule needs of x is in registers, and x free for the next row's loads. */
+template <neo_dtype T, int LANES, int CHUNKS, class Then>
 NEO__GPU void neo__bags_step_at(const neo__bags_job &job, const neo__bags_row_at &p,
                                 const neo__bags_lane<LANES, CHUNKS> &row,
                                 neo__bags_ahead<T, LANES, CHUNKS> &x, bool states,
-                                typename neo__bags_lane<LANES, CHUNKS>::numbers &g) {
+                                typename neo__bags_lane<LANES, CHUNKS>::numbers &g, Then then) {
     typedef neo__bags_lane<LANES, CHUNKS> lane;
     const neo__job_rule &rule = job.told.rules[p.table];
     const bool bf16 = T == NEO_F16 && p.dtype == NEO_BF16;
@@ -6969,9 +7160,11 @@ NEO__GPU void neo__bags_step_at(const neo__bags_job &job, const neo__bags_row_at
         });
         if (p.one && row.lane == 0) *p.one = x.one;
     } else {
+        const float one = x.one;
         float rate = rule.step.lr;
+        then();
         if (p.one) {
-            const float sum = __fadd_rn(x.one, __fdiv_rn(row.squares(g), (float)row.dim));
+            const float sum = __fadd_rn(one, __fdiv_rn(row.squares(g), (float)row.dim));
             rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(sum), rule.step.eps));
             if (row.lane == 0) *p.one = sum;
         }
@@ -7028,8 +7221,11 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS,
                 neo__cuda_plus<4>(s, neo__floats<4>{});
                 lane::put(g + i, s);
             });
-            neo__bags_step_at<T>(job, list[r], row, next[a], true, g);
-            fetch(a, r + AHEAD * groups);
+            const auto fetch_next = [&] { fetch(a, r + AHEAD * groups); };
+            neo__bags_step_at<T>(job, list[r], row, next[a], true, g, [&] {
+                if (T != NEO__BAGS_ANY) fetch_next();
+            });
+            if (T == NEO__BAGS_ANY) fetch_next();
         }
         for (int r = single + group; r < count.all; r += groups) {
             const neo__bags_row_at &p = list[r];
@@ -7044,7 +7240,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS,
                                      : neo__bags_merge<K, 4>(job, neo__bags_grads(job, t), p.begin,
                                                              end, col, {}));
             });
-            if (steps) neo__bags_step_at<T>(job, p, row, next[0], false, g);
+            if (steps) neo__bags_step_at<T>(job, p, row, next[0], false, g, [] {});
         }
         __syncwarp();
     }
@@ -7122,14 +7318,17 @@ static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, un
                                    32, *job));
     return NEO_OK;
 }
-/* (A lane with eight columns of a row halves what a row costs beside its columns.) */
+/* (A lane with eight columns of a row halves what a row costs beside its columns; narrow ones, of
+   which instructions are the bound, have sixteen.) */
 template <class K, neo_dtype T>
 static neo_status neo__bags_run_plain(neo__cuda *d, const neo__bags_job *job, unsigned has) {
+    constexpr int CHUNKS = T == NEO_F32 ? 2 : 4;
     return neo__bags_run_fours(
         d, job, has,
         {neo__bags_update_kernel<K, T, 4, 1>, neo__bags_update_kernel<K, T, 4, 2>,
-         neo__bags_update_kernel<K, T, 8, 2>, neo__bags_update_kernel<K, T, 16, 2>,
-         neo__bags_update_kernel<K, T, 32, 2>});
+         neo__bags_update_kernel<K, T, 16 / CHUNKS, CHUNKS>,
+         neo__bags_update_kernel<K, T, 32 / CHUNKS, CHUNKS>,
+         neo__bags_update_kernel<K, T, 64 / CHUNKS, CHUNKS>});
 }
 /* A launch in which 16 threads step a row: of `rows` at a time in a block, or of as many as its
    shared memory has room for; `work` units in all, of which a block takes `each`. Where shared
@@ -7164,7 +7363,9 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
         NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, 2 * sizeof *j->sorted.parts));
         NEO__TRY(neo__cuda_run(gpu, "bags: long runs", neo__bags_parts_kernel<K>, records, 1, *j));
         const int64_t parts = NEO__MIN(j->sorted.max_parts, records / NEO__JOB_PART);
-        const unsigned blocks = neo__cuda_blocks(gpu, parts, NEO__BAGS_LONG_THREADS / 32);
+        const int64_t most = 2 * gpu->processors; /* that fit: mostly there is nothing to do */
+        const unsigned blocks = (unsigned)NEO__MIN(
+            (int64_t)neo__cuda_blocks(gpu, parts, NEO__BAGS_LONG_THREADS / 32), most);
         NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
                                   {blocks, NEO__BAGS_LONG_THREADS}, *j));
         if (!gpu->exact)
@@ -7519,8 +7720,8 @@ NEO__CUDA_KERNEL neo__ids_parts_kernel(const neo__bags_job job, const neo__ids_w
     NEO__CUDA_EACH(i, job.fixed.max_ids - n, 1)
         w.keys[n + i] = (uint32_t)w.parts, w.values[n + i] = UINT32_MAX;
     if (bad) return;
-    neo__bags_each_id(job, [&](int64_t k, int, auto bag_of) {
-        const int64_t bag = bag_of(), f = bag / w.batch;
+    neo__bags_each_id(job, [&](int64_t k, int64_t bag) {
+        const int64_t f = bag / w.batch;
         const int64_t row = neo__bags_row(job, w.rows[f], k), *at = w.part_row;
         const int64_t begin = w.first_part[f], end = w.first_part[f + 1];
         int64_t part = w.parts;
@@ -7565,6 +7766,7 @@ static neo_status neo__ids_look(neo__cuda *gpu, const neo__split_call *call,
                                 const neo__bags_job &job, const neo__ids_work &work) {
     const int64_t units = NEO__MAX(call->max_ids, job.batch.bags);
     const size_t each = sizeof(int64_t), features = (size_t)work.features;
+    NEO__ZERO(neo__graph_answer, nobody);
     NEO__TRY(neo__cuda_copy(gpu, work.rows, NEO_DEVICE, call->rows, NEO_HOST, features * each));
     NEO__TRY(neo__cuda_copy(gpu, work.first_part, NEO_DEVICE, call->first_part, NEO_HOST,
                             (features + 1) * each));
@@ -7574,7 +7776,7 @@ static neo_status neo__ids_look(neo__cuda *gpu, const neo__split_call *call,
                            job, work));
     NEO__TRY(neo__cuda_fill(gpu, job.batch.found, 0, sizeof *job.batch.found));
     NEO__TRY(neo__cuda_launch(gpu, "ids: check", neo__bags_check_kernel,
-                              {neo__cuda_blocks(gpu, units, NEO__BAGS_TILE)}, job));
+                              {neo__cuda_blocks(gpu, units, NEO__BAGS_TILE)}, job, nobody));
     return neo__cuda_run(gpu, "ids: check", neo__ids_point_kernel, 1, 1, job);
 }
 /* Findings of the look, and the counts, which are 0 of a bad batch. */
@@ -7694,8 +7896,8 @@ template <class Each>
 static __device__ void neo__join_each(const neo__join_call &call, const neo__bags_job &job,
                                       Each each) {
     const int64_t *offsets = job.batch.offsets;
-    neo__bags_each_id(job, [&](int64_t k, int, auto bag_of) {
-        const int64_t at = bag_of(), inside = k - offsets[at];
+    neo__bags_each_id(job, [&](int64_t k, int64_t at) {
+        const int64_t inside = k - offsets[at];
         const neo__join_bag bag = neo__join_bag_of(call, at);
         each(k, bag, bag.source->offsets ? bag.source->offsets[bag.from] + inside
                                          : bag.run->from_id + k - offsets[bag.run->to]);
@@ -8098,6 +8300,7 @@ static void neo__cuda_destroy(neo_device *device) {
     (void)cudaFreeHost(gpu->answer), (void)cudaFreeHost(gpu->send);
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         if (gpu->sent[i]) (void)cudaEventDestroy(gpu->sent[i]);
+    if (gpu->told) (void)cudaEventDestroy(gpu->told);
     if (gpu->stream) (void)cudaStreamDestroy(gpu->stream);
     if (gpu->exchange) (void)cudaStreamDestroy(gpu->exchange);
     (void)cudaGetLastError(); /* of a device that had failed */
@@ -8115,6 +8318,7 @@ static neo_status neo__cuda_take(neo__cuda *gpu) {
     NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         NEO__CUDA_TRY(gpu, cudaEventCreateWithFlags(&gpu->sent[i], cudaEventDisableTiming));
+    NEO__CUDA_TRY(gpu, cudaEventCreateWithFlags(&gpu->told, cudaEventDisableTiming));
     NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->work, NEO__CUDA_WORK_BYTES));
     gpu->work_bytes = NEO__CUDA_WORK_BYTES;
     if (gpu->exact) return NEO_OK;
@@ -8144,7 +8348,7 @@ static void neo__cuda_table(neo_device *device) {
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
     NEO__OWN(bags_squares), NEO__OWN(bags_rows), NEO__OWN(bags_lines);
     NEO__OWN(bags_dense_slots), NEO__OWN(bags_dense_records), NEO__OWN(bags_cut_rows);
-    NEO__OWN(cut_add);
+    NEO__OWN(cut_add), NEO__OWN(bags_told), NEO__OWN(bags_records);
 #undef NEO__OWN
     device->bytes = (uint32_t)sizeof *device, device->version = NEO__DEVICE_VERSION;
     device->users = 1, device->destroy = neo__cuda_destroy;

@@ -1287,8 +1287,10 @@ static void row_ranks(void) {
     X(neo_status, bags_check,                                                                      \
       (neo_device * d, const neo__bags_job *j, neo__bags_found *found, const neo__later *later),   \
       (d, j, found, later), row_bags)                                                              \
+    X(neo_status, bags_told, (neo_device * d, neo__bags_found * found), (d, found), row_bags)      \
     RECORD(X, bags_forward, neo__bags_job, row_bags)                                               \
     RECORD(X, bags_weight_grad, neo__bags_job, row_bags)                                           \
+    RECORD(X, bags_records, neo__bags_job, row_bags)                                               \
     RECORD(X, bags_sort, neo__bags_job, row_bags)                                                  \
     RECORD(X, bags_update, neo__bags_job, row_bags)                                                \
     X(neo_status, bags_rows,                                                                       \

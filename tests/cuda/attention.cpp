@@ -16,18 +16,25 @@
 #include "neo_cuda.cuh"
 #include "test.h"
 
+#include <memory>
 #include <vector>
 
 typedef std::vector<float> floats;
+typedef std::vector<int64_t> words;
 static neo_device *gpu, *exact_gpu;
 
+struct bias_of { /* one table of all heads, or a row of each */
+    words bounds;
+    bool times, one;
+};
 struct shape {
     int64_t length, heads, dim, sequences;
     int causal;
     float scale, size; /* size: of the largest q */
     int silu = 0;
     double divisor = 1;                /* of SiLU */
-    std::vector<int64_t> offsets = {}; /* of a jagged batch */
+    words offsets = {};                /* of a jagged batch */
+    std::vector<bias_of> biases = {};
     int64_t rows() const { return offsets.empty() ? sequences * length : offsets.back() + 3; }
 };
 /* Rows of q, k, v and their gradients lie in one matrix, as a GPT has them, with a gap. */
@@ -35,6 +42,8 @@ struct operands {
     shape of;
     int64_t rows, cols, row;
     floats qkv, y, lse, dy, dqkv;
+    std::vector<floats> table, each; /* of the biases */
+    words times, asked;
     explicit operands(const shape &s) : of(s) {
         rows = s.rows(), cols = s.heads * s.dim, row = 3 * cols + 4;
         qkv.resize((size_t)(rows * row)), dy.resize((size_t)(rows * cols));
@@ -42,12 +51,38 @@ struct operands {
         for (float &x : dy) x = narrow(test_uniform());
         for (int64_t i = 0; i < rows; i++)
             for (int64_t j = 0; j < cols; j++) qkv[(size_t)(i * row + j)] *= s.size;
+        for (const bias_of &b : s.biases) {
+            table.push_back(floats((b.bounds.size() + 1) * (size_t)(b.one ? 1 : s.heads)));
+            for (float &x : table.back()) x = 2.0f * test_uniform();
+        }
+        for (int64_t i = 0, now = -5; !s.biases.empty() && i < rows; i++) {
+            times.push_back(now += (int64_t)(30.0f * fabsf(test_uniform())));
+            asked.push_back(now + i % 3);
+        }
         clear(7.0f);
+    }
+    int64_t bucket(size_t b, int64_t row0, int64_t i, int64_t j) const {
+        const size_t query = (size_t)(row0 + i), key = (size_t)(row0 + j);
+        const int64_t far = asked.empty() ? 0 : asked[query] - times[key];
+        int64_t found = 0;
+        for (int64_t bound : of.biases[b].bounds)
+            found += bound <= (of.biases[b].times ? far : i - j);
+        return found;
+    }
+    double biased(int64_t head, int64_t row0, int64_t i, int64_t j) const {
+        double sum = 0;
+        for (size_t b = 0; b < of.biases.size(); b++)
+            sum += (double)table[b][(size_t)bucket(b, row0, i, j) +
+                                    (of.biases[b].one ? 0 : (size_t)head) *
+                                        (of.biases[b].bounds.size() + 1)];
+        return sum;
     }
     static float narrow(float x) { return neo__f32_from_bf16(neo__bf16_from_f32(x)); }
     void clear(float with) {
         y.assign((size_t)(rows * cols), with), lse.assign((size_t)(rows * of.heads), with);
-        dqkv.assign(qkv.size(), with);
+        dqkv.assign(qkv.size(), with), each.clear();
+        for (const bias_of &b : of.biases)
+            each.push_back(floats((size_t)(of.sequences * of.heads) * (b.bounds.size() + 1), with));
     }
     const float *at(const floats &x, int which, int64_t i) const {
         return x.data() + i * row + which * cols;
@@ -67,6 +102,38 @@ struct there {
     size_t bytes() const { return host.size() * sizeof *p; }
     ~there() { gpu->free(gpu, p, bytes()); }
 };
+/* 8-byte words on the device. */
+struct words_there {
+    floats copy;
+    std::unique_ptr<there> all;
+    explicit words_there(const words &x) : copy(2 * x.size() + 1) {
+        if (!x.empty()) memcpy(copy.data(), x.data(), x.size() * sizeof x[0]);
+        all.reset(new there(copy));
+    }
+    const int64_t *at() const { return (const int64_t *)(const void *)all->p; }
+};
+/* Biases as a call has them. */
+struct biases_there {
+    std::vector<std::unique_ptr<words_there>> bounds;
+    std::vector<std::unique_ptr<there>> table, each;
+    words_there times, asked;
+    explicit biases_there(operands *o) : times(o->times), asked(o->asked) {
+        for (size_t b = 0; b < o->table.size(); b++) {
+            bounds.emplace_back(new words_there(o->of.biases[b].bounds));
+            table.emplace_back(new there(o->table[b])), each.emplace_back(new there(o->each[b]));
+        }
+    }
+    void put(neo__attention_call &c, const shape &of) const {
+        c.biases = (int)table.size();
+        for (size_t b = 0; b < table.size(); b++) {
+            neo__attention_bias &to = c.bias[b];
+            to.buckets = (int64_t)of.biases[b].bounds.size() + 1;
+            to.table = table[b]->p, to.each = each[b]->p, to.bounds = bounds[b]->at();
+            to.table_row = of.biases[b].one ? 0 : to.buckets;
+            if (of.biases[b].times) to.times = times.at(), to.asked = asked.at();
+        }
+    }
+};
 enum { DQ = 1, DK = 2, DV = 4, ALL = 7 };
 /* Numbers as bf16, in the first half of the array's memory; and back. */
 static void pack(floats &x) {
@@ -82,16 +149,17 @@ static void unpack(floats &x) {
 static void run(neo_device *device, operands *o, int which, int narrow, int round = 0,
                 int narrow_y = 0) {
     if (narrow_y) pack(o->y), pack(o->dy), pack(o->dqkv);
-    floats words(2 * o->of.offsets.size() + 1); /* of 8 bytes */
-    memcpy(words.data(), o->of.offsets.data(), o->of.offsets.size() * sizeof(int64_t));
-    there qkv(o->qkv), y(o->y), lse(o->lse), dy(o->dy), dqkv(o->dqkv), offsets(words);
+    there qkv(o->qkv), y(o->y), lse(o->lse), dy(o->dy), dqkv(o->dqkv);
+    words_there offsets(o->of.offsets);
+    biases_there biases(o);
     CHECK_OK(gpu->synchronize(gpu)); /* device may have a stream of its own */
     NEO__ZERO(neo__attention_call, c);
     c.causal = o->of.causal, c.narrow = narrow, c.scale = o->of.scale;
     c.length = c.queries = o->of.length, c.heads = o->of.heads, c.dim = o->of.dim;
     c.sequences = o->of.sequences, c.rows = o->rows, c.silu = o->of.silu;
     c.share = (float)(1 / o->of.divisor), c.slope = (float)((double)c.scale / o->of.divisor);
-    if (!o->of.offsets.empty()) c.offsets = (const int64_t *)(const void *)offsets.p;
+    if (!o->of.offsets.empty()) c.offsets = offsets.at();
+    biases.put(c, o->of);
     c.q = qkv.p, c.k = qkv.p + o->cols, c.v = qkv.p + 2 * o->cols, c.y = y.p;
     c.lse = c.silu ? NULL : lse.p;
     c.q_row = c.k_row = c.v_row = c.dq_row = c.dk_row = c.dv_row = o->row;
@@ -114,6 +182,7 @@ static void run(neo_device *device, operands *o, int which, int narrow, int roun
     CHECK_OK(device->attention(device, &c));
     CHECK_OK(device->synchronize(device));
     y.back(), lse.back(), dqkv.back();
+    for (auto &e : biases.each) e->back();
     if (narrow_y) unpack(o->y), unpack(o->dy), unpack(o->dqkv);
 }
 
@@ -128,12 +197,13 @@ static void compare(const char *what, const operands &o, int64_t i, int64_t j, d
              o.of.causal);
 }
 /* One head of one sequence, of which q is column block `col` and row0 the first row of T. */
-static void check_head(const operands &o, int64_t row0, int64_t T, int64_t head) {
+static void check_head(const operands &o, int64_t sequence, int64_t row0, int64_t T,
+                       int64_t head) {
     const int64_t D = o.of.dim, col = head * D;
     const bool silu = o.of.silu != 0;
     const double log2_e = 1.4426950408889634;
     const float unit = o.of.scale * NEO__LOG2_E;
-    std::vector<double> s((size_t)(T * T)), p, ds, slack; /* slack: of f32 in ds */
+    std::vector<double> s((size_t)(T * T)), p, ds, slack, far((size_t)T); /* slack: of f32 in ds */
     const auto q = [&](int64_t i, int64_t d) {
         return (double)operands::narrow(o.at(o.qkv, 0, row0 + i)[col + d] * unit) / log2_e;
     };
@@ -144,7 +214,16 @@ static void check_head(const operands &o, int64_t row0, int64_t T, int64_t head)
     };
     for (int64_t i = 0; i < T; i++)
         for (int64_t j = 0; j < T; j++)
-            for (int64_t d = 0; d < D; d++) s[(size_t)(i * T + j)] += q(i, d) * k(j, d);
+        {
+            double terms = 0;
+            for (int64_t d = 0; d < D; d++) {
+                s[(size_t)(i * T + j)] += q(i, d) * k(j, d);
+                terms += fabs(q(i, d) * k(j, d));
+            }
+            far[(size_t)i] = fmax(far[(size_t)i], terms);
+        }
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t j = 0; j < T; j++) s[(size_t)(i * T + j)] += o.biased(head, row0, i, j);
     p = ds = slack = s;
     const auto weight = [&](double x, double lse) {
         return silu ? x / (1 + exp(-x)) / o.of.divisor : exp(x - lse);
@@ -183,6 +262,21 @@ static void check_head(const operands &o, int64_t row0, int64_t T, int64_t head)
             slack[(size_t)(i * T + j)] = from * 0x1p-11; /* over 256: 2^-19 */
         }
     }
+    /* Gradients of biases: by f32 and q as it is, of which scores are up to far / 512 apart. */
+    for (size_t b = 0; b < o.of.biases.size(); b++) {
+        const size_t buckets = o.of.biases[b].bounds.size() + 1;
+        std::vector<double> sum(buckets), terms(buckets);
+        for (int64_t i = 0; i < T; i++)
+            for (int64_t j = 0; j < (o.of.causal ? i + 1 : T); j++) {
+                const size_t in = (size_t)o.bucket(b, row0, i, j), here = (size_t)(i * T + j);
+                sum[in] += ds[here];
+                terms[in] += slack[here] * (1 + 0x1p11 * far[(size_t)i]);
+            }
+        for (size_t n = 0; n < buckets; n++)
+            compare("each", o, (int64_t)b, (int64_t)n,
+                    (double)o.each[b][((size_t)(sequence * o.of.heads + head)) * buckets + n],
+                    sum[n], terms[n]);
+    }
     for (int64_t i = 0; i < T; i++)
         for (int64_t d = 0; d < D; d++) {
             double sum[3] = {0, 0, 0}, terms[3] = {0, 0, 0};
@@ -205,9 +299,14 @@ static void same_bits(const char *what, const floats &a, const floats &b) {
 }
 static void check(const shape &s) {
     operands o(s);
+    const uint64_t before = neo_cuda_get_stats(gpu).wide_attention;
     run(gpu, &o, ALL, 1);
-    for (int64_t b = 0; b < s.sequences; b++)
-        for (int64_t h = 0; h < s.heads; h++) check_head(o, b * s.length, s.length, h);
+    CHECK_INT(neo_cuda_get_stats(gpu).wide_attention, before);
+    for (int64_t b = 0; b < s.sequences; b++) {
+        const int64_t row0 = s.offsets.empty() ? b * s.length : s.offsets[(size_t)b];
+        const int64_t T = s.offsets.empty() ? s.length : s.offsets[(size_t)b + 1] - row0;
+        for (int64_t h = 0; h < s.heads; h++) check_head(o, b, row0, T, h);
+    }
     for (int64_t i = 0; i < o.rows; i++)
         for (int64_t j = 3 * o.cols; j < o.row; j++)
             CHECK(o.dqkv[(size_t)(i * o.row + j)] == 7.0f); /* the gap */
@@ -243,6 +342,28 @@ static void test_silu() {
 #endif
     printf("# the largest difference is %.2f of its bound\n", worst);
 }
+/* Scores with one bias or two: by rows, by times, of one bucket, of a table of all heads. */
+static void test_biases() {
+    const bias_of rows = {{-40, -3, 0, 1, 2, 5, 9, 70}, false, false};
+    const bias_of times = {{-900, 0, 1, 7, 7, 30, 100, 1000, 3000}, true, true};
+    const bias_of none = {{}, false, true}, late = {{0}, true, false};
+    const std::vector<bias_of> sets[] = {{rows}, {times}, {times, rows}, {none, late}};
+    const int64_t lengths[] = {1, 17, 65, 130, 200}, dims[] = {64, 8, 36, 32, 60};
+    worst = 0;
+    for (int i = 0; i < 5; i++)
+        for (int way = 0; way < 4; way++)
+            check({lengths[i], 1 + way % 2, dims[(i + way) % 5], 1 + (int64_t)(i % 2), way & 1,
+                   0.125f, 2.0f, way >> 1, 5.0, {}, sets[(i + way / 2) % 4]});
+    for (int way = 0; way < 4; way++)
+        check({130, 2, way & 1 ? 64 : 32, 4, way & 1, 0.125f, 2.0f, way >> 1, 9.0,
+               {2, 72, 72, 73, 203}, sets[2 - way / 2]});
+    printf("# the largest difference is %.2f of its bound\n", worst);
+    const uint64_t before = neo_cuda_get_stats(gpu).wide_attention; /* of wider heads f32 */
+    operands wide({5, 1, 68, 1, 1, 0.125f, 2.0f, 0, 1.0, {}, sets[0]}), same = wide;
+    run(gpu, &wide, ALL, 1), run(exact_gpu, &same, ALL, 0);
+    CHECK_INT(neo_cuda_get_stats(gpu).wide_attention - before, 2);
+    same_bits("gradients", wide.dqkv, same.dqkv), same_bits("each", wide.each[0], same.each[0]);
+}
 /* A second run has the same bits. Each gradient alone has those that it has among all; others are
    not written. */
 static void test_parts(const shape &s) {
@@ -252,6 +373,7 @@ static void test_parts(const shape &s) {
     run(gpu, &again, ALL, 1);
     same_bits("y of a second run", all.y, again.y);
     if (!s.silu) same_bits("lse", all.lse, again.lse);
+    for (size_t b = 0; b < s.biases.size(); b++) same_bits("each", all.each[b], again.each[b]);
     for (int64_t i = 0; i < all.rows; i++)
         CHECK_BITS(all.at(all.dqkv, 0, i), again.at(again.dqkv, 0, i),
                    (size_t)(3 * all.cols) * sizeof(float));
@@ -281,6 +403,9 @@ static void test_batch() {
 }
 static void test_parts() {
     test_parts({70, 2, 64, 1, 1, 0.125f, 1.0f}), test_parts({70, 2, 64, 1, 1, 0.125f, 1.0f, 1});
+    for (int silu = 0; silu < 2; silu++)
+        test_parts({70, 2, 64, 1, 1, 0.125f, 1.0f, silu, 3.0, {},
+                    {{{1, 3, 9}, false, false}, {{0, 50, 400}, true, true}}});
 }
 /* Sequences of a jagged batch have the bits that each has alone; other rows are zeros. */
 static void test_jagged() {
@@ -374,6 +499,7 @@ int main() {
     if (((neo__cuda *)gpu)->tensor_cores) {
         RUN(test_shapes);
         RUN(test_silu);
+        RUN(test_biases);
         RUN(test_parts);
         RUN(test_batch);
         RUN(test_jagged);

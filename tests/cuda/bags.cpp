@@ -844,6 +844,7 @@ static void behind_a_refusal(const Model &m, const Pair &t, const Batch &b) {
     job.sorted.records = job.batch.most_ids = job.fixed.max_ids;
     CHECK_OK(gpu->bags_forward(gpu, &job));
     CHECK_OK(gpu->bags_weight_grad(gpu, &job));
+    CHECK_OK(gpu->bags_records(gpu, &job));
     CHECK_OK(gpu->bags_sort(gpu, &job));
     CHECK_OK(gpu->bags_update(gpu, &job));
     CHECK_OK(gpu_copy(gpu, got.data(), NEO_HOST, there, NEO_DEVICE, got.size() * 4));

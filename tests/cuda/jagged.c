@@ -245,6 +245,12 @@ static void test_wrong(void) {
         void *negative = to_device(many, NEO_I64, FEATURES * 5);
         WRONG(neo_jagged_set(b, 5, negative, NEO_I64, s.id[1], s.id_dtype, NULL), NEO_ERR_FORMAT,
               "neo_jagged_set: the length of feature 1, sample 3 is -2");
+        many[8] = 0, many[1] = many[2] = many[11] = INT32_MAX;
+        void *endless = to_device(many, NEO_I64, FEATURES * 5);
+        snprintf(text, sizeof text, "neo_jagged_set: 2^32 ids or more are needed, the buffer has "
+                 "room for %d", 4 * ROOM);
+        WRONG(neo_jagged_set(b, 5, endless, NEO_I64, s.id[1], s.id_dtype, NULL), NEO_ERR_CAPACITY,
+              text);
         CHECK_OK(neo_jagged_dedup(a));
         neo_jagged listed = *good;
         int32_t *inverse = to_host(good->inverse, NEO_I32, FEATURES * 5);
@@ -260,7 +266,7 @@ static void test_wrong(void) {
         free_there(j.offsets, NEO_I64, FEATURES * 5 + 1);
         free_there(k.offsets, NEO_I64, FEATURES * 5 + 1);
         free_there(big.ids, NEO_I64, end);
-        free_there(negative, NEO_I64, FEATURES * 5);
+        free_there(negative, NEO_I64, FEATURES * 5), free_there(endless, NEO_I64, FEATURES * 5);
         free_there(listed.inverse, NEO_I32, FEATURES * 5);
         free(inverse), free(wide);
         neo_jagged_destroy(a), neo_jagged_destroy(b), neo_jagged_destroy(small);
@@ -405,6 +411,7 @@ static void test_bags_wait(void) {
     Tables m;
     float *host = calloc(MOST * WIDTH, 4);
     neo_jagged_buffer *b[2];
+    char reserved[40];
     tables_make(&m, 0);
     source_make(&s, MOST, 4);
     neo_tensor rows = neo_tensor_2d(to_device(host, NEO_F32, MOST * WIDTH), NEO_F32, MOST, WIDTH);
@@ -441,12 +448,14 @@ static void test_bags_wait(void) {
               "feature 0 has no bags for its 40 samples");
     CHECK(bags_digest(ctxs[1], m.bags[1]) == before);
     neo_bags_destroy(m.bags[1]);
-    m.d.max_ids = 200; /* enough for the bags, not for the samples */
+    m.d.max_ids = neo_jagged_id_count(neo_jagged_view(b[0])); /* of the bags, not of the samples */
+    CHECK(neo_jagged_full_id_count(neo_jagged_view(b[0])) > m.d.max_ids);
+    snprintf(reserved, sizeof reserved, "reserved are %" PRId64, m.d.max_ids);
     CHECK_OK(neo_bags_create(ctxs[1], &m.d, &m.bags[1]));
     CHECK_OK(neo_bags_forward(m.bags[1], good, rows));
-    CHECK_ERR(neo_bags_backward(m.bags[1], good, rows, 0.1f), NEO_ERR_CAPACITY, "reserved are 200");
+    CHECK_ERR(neo_bags_backward(m.bags[1], good, rows, 0.1f), NEO_ERR_CAPACITY, reserved);
     CHECK_ERR(neo_bags_forward(m.bags[1], neo_jagged_view(b[0]), rows), NEO_ERR_CAPACITY,
-              "reserved are 200");
+              reserved);
     neo_bags_destroy(m.bags[1]);
     m.d.inverse = 0, m.d.max_ids = ROOM;
     CHECK_OK(neo_bags_create(ctxs[1], &m.d, &m.bags[1]));

@@ -61,6 +61,8 @@ if have "$NVCC"; then
     # warps leave room for that its part of neo_cuda.cuh counts on. None may spill.
     over=$(awk -v limits='cub=128 part_sums=255 part_trees=128 L9neo_dtype9ELi32ELi8=255
             L9neo_dtype9ELi32ELi4=216 L9neo_dtype9ELi32ELi2=168
+            attention_mma_kernelILi[0-9]+ELb.ELb.ELb1E=255
+            attention_mma_back_kernelILi[0-9]+ELb.ELb.ELb.ELb1E=255
             attention_kernelILi1ELb0ELb0=80 bias_kernel=128 attention_back_kernelILi1E=128
             attention_mma_back_kernelILi(32|64)ELb0=168 attention_mma_kernelILi(32|64)E=128
             attention_kernel=128 attention_back=224 attention=255 interact_kernel=168
