@@ -6558,8 +6558,12 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     else if (call->a_row == 1)
         gemm->pack_a =
             cols >= 4 || (call->a_k >= 512 && call->m * call->k >= NEO__GEMM_VAST_FLOATS);
-    else /* rows that share places in a cache, or are read again and again */
-        gemm->pack_a = (call->a_row % 1024 == 0 && cols >= 2) || cols >= 64;
+    else { /* rows that share places in a cache, or are read again and again: if 14 do, whose lines
+              end at the same k, sooner */
+        const int tall = NEO__TRAINS && gemm->tile_rows == 14 && call->m >= 2 * gemm->tile_rows;
+        const int64_t again = !tall ? 64 : few ? 8 : 24;
+        gemm->pack_a = (call->a_row % 1024 == 0 && cols >= 2) || cols >= again;
+    }
     gemm->keeps = gemm->ctx->threads > 1 && gemm->grid.row_tasks * gemm->grid.col_tasks > 1 &&
                   rows <= gemm->block_tiles && rows * gemm->tile_rows * call->k <= gemm->a_floats;
     gemm->keeps_b = gemm->keeps && gemm->segments == 1 && (!few || cols <= gemm->group_panels);

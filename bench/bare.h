@@ -8,6 +8,7 @@
               packing, no edges
      rows     of up to 16 k: C row by row, B in the first-level cache
      dots, outer, sums   of one column, one k or one row: the sums themselves, in order of k
+     passes   C += A B element by element, by whole lines, pages ahead fetched
 
    Threads divide rows of tiles, or panels. */
 #ifndef NEO_BENCH_BARE_H
@@ -28,6 +29,8 @@ enum {
 typedef struct bare_product {
     int64_t m, n, k;
     int k_major, interacts; /* interacts: 1, or 2 backward; see bare_interact */
+    int passes;             /* a and b are [m][n]; k is 1 */
+    int64_t beside;         /* floats that tiles fetch besides, behind a */
     float *a, *b, *c, *packed;
     int threads;
 } bare_product;
@@ -103,8 +106,9 @@ static void bare_tiles(const bare_product *p, int thread) {
     bare_tile t = {.k = p->k / segments, .c_row = p->n, .a = rows};
     /* bytes of A, B and C a call: of a segment's C and of the thread's own part */
     const int64_t part = by_rows ? t1 - t0 : p1 - p0, whole = by_rows ? tiles : panels;
-    const int64_t mine = 4 * p->k * (by_rows ? p->m : p->n) * part / whole,
-                  shared = 4 * p->k * (by_rows ? p->n : p->m), c = 4 * p->m * p->n / whole * part;
+    const int64_t rows_a = p->m + p->beside / p->k;
+    const int64_t mine = 4 * p->k * (by_rows ? rows_a : p->n) * part / whole,
+                  shared = 4 * p->k * (by_rows ? p->n : rows_a), c = 4 * p->m * p->n / whole * part;
     const int64_t bytes[3] = {(by_rows ? mine : shared) / (calls > 0 ? calls : 1),
                               (by_rows ? shared : mine) / (calls > 0 ? calls : 1),
                               c * segments / (calls > 0 ? calls : 1)};
@@ -252,10 +256,21 @@ __attribute__((target("avx2,fma"))) static void bare_sums(const bare_product *p,
     }
 }
 
+BARE_TARGET static void bare_passes(const bare_product *p, int thread) {
+    const int64_t lines = p->m * p->n / 16, end = lines * (thread + 1) / p->threads * 16;
+    for (int64_t i = lines * thread / p->threads * 16; i < end; i += 16) {
+        BARE_FETCH(p->a + i + 512), BARE_FETCH(p->b + i + 512), BARE_FETCH(p->c + i + 512);
+        _mm512_storeu_ps(p->c + i, _mm512_fmadd_ps(_mm512_loadu_ps(p->a + i),
+                                                   _mm512_loadu_ps(p->b + i),
+                                                   _mm512_loadu_ps(p->c + i)));
+    }
+}
+
 /* ---- a product ---- */
 typedef void (*bare_fn)(const bare_product *p, int thread);
 static inline bare_fn bare_of(const bare_product *p) {
     if (!neo_isa_available(NEO_ISA_AVX512)) return NULL;
+    if (p->passes) return bare_passes;
     if (p->interacts) return p->interacts > 1 ? bare_interact_back : bare_interact;
     if (p->m == 1 && p->n % 16 == 0 && p->k % 4 == 0) return bare_sums;
     if (p->n == 1 && p->m % 16 == 0 && p->k % 16 == 0) return bare_dots;

@@ -23,6 +23,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -150,12 +153,20 @@ static inline double bench_seconds(const neo_ctx *ctx) {
     return neo_ctx_threads(ctx) == 1 ? bench_cpu_seconds() : (double)neo_ctx_time_ns(ctx) * 1e-9;
 }
 
+#if defined(__linux__) && !defined(__cplusplus) && !defined(MADV_HUGEPAGE)
+extern int madvise(void *begin, size_t size, int advice); /* hidden under _POSIX_C_SOURCE */
+#endif
+/* Zeros; large blocks in huge pages where the system gives them on request, as of a context. */
 static inline void *bench_alloc(size_t bytes) {
+    const size_t huge = (size_t)2 << 20;
     void *p = NULL;
-    if (posix_memalign(&p, 64, bytes ? bytes : 1) != 0) {
+    if (posix_memalign(&p, bytes >= huge ? huge : 64, bytes ? bytes : 1) != 0) {
         printf("bench FAILED: no memory for %zu bytes\n", bytes);
         exit(1);
     }
+#if defined(__linux__)
+    if (bytes >= huge) (void)madvise(p, bytes / huge * huge, 14); /* MADV_HUGEPAGE */
+#endif
     memset(p, 0, bytes);
     return p;
 }

@@ -16,8 +16,10 @@
      step.<layers>.b<B>.<part>   ms of a part; the peer is what bounds most of it, the ratio its
                                  share
      step.<layers>.b<B>.<part>.bare, step.<layers>.b<B>.bare
-                                 ms of the bare loops (bare.h) of the products of a part, on memory
-                                 of their own, and the step were each part as fast as these or the
+                                 ms of the bare loops (bare.h) of a part, on memory of their own:
+                                 its products, where these are multiplied with a relu's derivative
+                                 with what that is of, the sums for biases, the passes of a cross
+                                 network; and the step were each part as fast as these or the
                                  probe; their share of the roofline; ratio: neo's of theirs
      step.<layers>.b<B>.two_threads
                                  how many times as fast two threads are, were they never held up: in
@@ -159,7 +161,7 @@ static void bound_parts(const layers *l, const model *m, const double *probed, b
 }
 
 /* ---- bare loops ---- */
-enum { PRODUCTS = 20, BLOCKS = 100 };
+enum { PRODUCTS = 32, BLOCKS = 100 };
 typedef struct bare_step {
     bare_product product[PARTS][PRODUCTS];
     int count[PARTS], blocks;
@@ -178,8 +180,9 @@ static void bare_add(bare_step *s, int part, bare_product p) {
     bare_turn(&p);
     if (bare_of(&p)) s->product[part][s->count[part]++] = p;
 }
-/* Layers from x, whose gradient is dx or NULL; the outputs of the last and their gradients. */
-static void bare_layers(neo_ctx *ctx, bare_step *s, int forward, int backward,
+/* Layers from x, whose gradient is dx or NULL; the outputs of the last and their gradients. linear:
+   without relu, and with the bias of the last alone. */
+static void bare_layers(neo_ctx *ctx, bare_step *s, int forward, int backward, int linear,
                         const int64_t *widths, int count, int64_t n, float *x, float *dx, float **y,
                         float **dy) {
     for (int l = 0; l + 1 < count; l++, x = *y, dx = *dy) {
@@ -192,7 +195,16 @@ static void bare_layers(neo_ctx *ctx, bare_step *s, int forward, int backward,
             (bare_product){.m = out, .n = in, .k = n, .k_major = 1, .a = *dy, .b = x, .c = dw});
         if (dx)
             bare_add(s, backward,
-                     (bare_product){.m = n, .n = in, .k = out, .a = *dy, .b = w, .c = dx});
+                     (bare_product){.m = n,
+                                    .n = in,
+                                    .k = out,
+                                    .a = *dy,
+                                    .b = w,
+                                    .c = dx,
+                                    .beside = l && !linear ? n * in : 0});
+        if (!linear || l) /* by a vector of any numbers */
+            bare_add(s, backward,
+                     (bare_product){.m = 1, .n = out, .k = n, .a = x, .b = *dy, .c = dw});
     }
 }
 static bare_step bare_make(const layers *l, const model *m) {
@@ -206,17 +218,22 @@ static bare_step bare_make(const layers *l, const model *m) {
     float *x = bare_block(ctx, &s, n, DENSE), *e = bare_block(ctx, &s, n + 2, (TABLES + 1) * dim),
           *y, *dy, *de = bare_block(ctx, &s, n + 2, (TABLES + 1) * dim),
           *z = bare_block(ctx, &s, n + 2, m->width), *dz = bare_block(ctx, &s, n + 2, m->width);
-    bare_layers(ctx, &s, 0, 8, l->bottom, l->bottom_count, n, x, NULL, &y, &dy);
+    bare_layers(ctx, &s, 0, 8, 0, l->bottom, l->bottom_count, n, x, NULL, &y, &dy);
     if (!m->cross) {
         bare_add(&s, 2, (bare_product){.interacts = 1, .m = n, .n = dim, .a = e, .c = z});
         bare_add(&s, 6, (bare_product){.interacts = 2, .m = n, .n = dim, .a = e, .b = dz, .c = de});
     }
     for (int k = 0; m->cross && k < l->cross_layers; k++) {
         const int64_t widths[] = {m->width, l->cross_rank, m->width};
-        bare_layers(ctx, &s, 2, 6, widths, 3, n, k ? y : z, k ? dy : dz, &y, &dy);
+        float *const from = k ? y : z, *const back = k ? dy : dz;
+        bare_layers(ctx, &s, 2, 6, 1, widths, 3, n, from, back, &y, &dy);
+        bare_product pass = {.passes = 1, .m = n, .n = m->width, .k = 1, .a = z, .b = from, .c = y};
+        bare_add(&s, 2, pass);
+        pass.a = dy, pass.c = back;
+        for (int i = 0; i < 2; i++) bare_add(&s, 6, pass);
     }
-    bare_layers(ctx, &s, 3, 5, top, l->top_count + 1, n, m->cross ? y : z, m->cross ? dy : dz, &y,
-                &dy);
+    bare_layers(ctx, &s, 3, 5, 0, top, l->top_count + 1, n, m->cross ? y : z, m->cross ? dy : dz,
+                &y, &dy);
     return s;
 }
 static void bare_free(neo_ctx *ctx, bare_step *s) {

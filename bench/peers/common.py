@@ -120,7 +120,10 @@ def openblas(threads):
     return ctypes.cast(lib.scipy_cblas_sgemm64_, P).value
 
 
-def torch_with(args):
+def torch_with(args, huge_pages=False):
+    """huge_pages: of its large tensors, where the system gives them on request, as of neo's."""
+    if huge_pages:
+        os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
     import torch
 
     torch.set_num_threads(args.threads)

@@ -5,7 +5,7 @@ others neo computes what AMX would, bit for bit."""
 from common import Neo, Report, Turns, begin, median, openblas, same, torch_with
 
 args = begin(__doc__)
-torch = torch_with(args)
+torch = torch_with(args, huge_pages=True)
 neo = Neo()
 ctx = neo.ctx(args.threads)
 sgemm = openblas(args.threads)

@@ -9,7 +9,7 @@ import ctypes
 from common import Neo, Report, Turns, begin, median, openblas, same, torch_with
 
 args = begin(__doc__)
-torch = torch_with(args)
+torch = torch_with(args, huge_pages=True)
 neo, sgemm = Neo(), openblas(args.threads)
 ctx = neo.ctx(args.threads)
 

@@ -228,6 +228,20 @@ static void brief(void) {
             check(&p, all_ctx, all_count);
         }
 }
+/* Few rows, which are packed where there are many columns and read in place by others: over the
+   sizes of tiles, panels and segments. */
+static void few_rows(void) {
+    static const int64_t rows[] = {31, 32, 47, 100, 130}, depths[] = {63, 64, 513, 1024};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t l = 0; l < sizeof depths / sizeof *depths; l += TEST_WATCHED == 2 ? 2 : 1) {
+            product p = drawn(rows[i], 2 * rows[i] - 1 + test_random() % 50, depths[l], 0, 1);
+            if (i > 0) p.beta = 0.0f;
+            check(&p, all_ctx, all_count);
+        }
+    const product edges[] = {{256, 513, 64, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
+                             {257, 514, 64, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0}};
+    for (int i = 0; i < 2; i++) check(&edges[i], all_ctx, all_count);
+}
 /* A C of more than caches hold is written past them where it is aligned: the bits of one that is
    not. */
 static void streams(void) {
@@ -257,7 +271,8 @@ static void not_finite(void) {
     static const product list[] = {{16, 65, 700, 1, 0, 0.0f, 0, NEO_ACT_NONE, 0},
                                    {1, 256, 300, 1, 0, 0.0f, 0, NEO_ACT_NONE, 0},
                                    {21, 70, 13, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0},
-                                   {70, 1, 256, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0}};
+                                   {70, 1, 256, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0},
+                                   {35, 90, 600, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0}};
     static const float bad[] = {INFINITY, -INFINITY, NAN};
     for (size_t l = 0; l < sizeof list / sizeof *list; l++)
         for (int e = 0; e < 3; e++) {
@@ -290,7 +305,8 @@ static void many_threads(void) {
                        test_ctx(8, NEO_ISA_BEST, 1)};
     static const product list[] = {{300, 260, 520, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
                                    {512, 13, 600, 1, 0, 0.0f, 0, NEO_ACT_NONE, 0},
-                                   {900, 1, 256, 0, 1, 0.0f, 1, NEO_ACT_NONE, 0}};
+                                   {900, 1, 256, 0, 1, 0.0f, 1, NEO_ACT_NONE, 0},
+                                   {100, 700, 600, 0, 1, 0.0f, 1, NEO_ACT_RELU, 3}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) check(&list[i], ctx, 3);
     for (int i = 0; i < 3; i++) neo_ctx_destroy(ctx[i]);
 }
@@ -487,6 +503,7 @@ int main(void) {
     RUN(deep_and_narrow);
     RUN(thin);
     RUN(brief);
+    RUN(few_rows);
     RUN(streams);
     RUN(not_finite);
     RUN(many_threads);
