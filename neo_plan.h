@@ -247,7 +247,7 @@ typedef struct neo_plan_desc {
             larger one does, each smaller one is refused. (A search finds it; where tables are few,
             none smaller is known to exist.) Of a tier that has no room for a batch: it has bytes of
             the tier's memory that are enough. NEO_ERR_MEMORY.
-   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 9 s. */
+   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 4 s. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc,
                                                      neo_plan **plan);
 /* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for,
@@ -4935,9 +4935,8 @@ typedef struct neo__plan_lean {
 typedef struct neo__plan_way {
     double spans, level, last;
 } neo__plan_way;
-static const neo__plan_way NEO__PLAN_WAYS[] = {{0.5, 0.3, 1.0}, {0.0, 0.3, 1.0}, {0.0, 0.1, 0.1}};
-/* Those of few tables, cut finer, that the first of these leaves uneven. */
-static const neo__plan_way NEO__PLAN_FINER_WAYS[] = {{0.95, 0.5, 0.5}, {0.85, 0.3, 1.0}};
+static const neo__plan_way NEO__PLAN_WAYS[] = {
+    {0.5, 0.3, 1.0}, {0.85, 0.3, 1.0}, {0.95, 0.5, 0.5}, {0.0, 0.3, 1.0}};
 
 typedef struct neo__plan_search {
     neo_plan *plan;
@@ -4947,8 +4946,7 @@ typedef struct neo__plan_search {
     int64_t *seat_first;        /* [tables + 1]: a table's seats are [first, next first), at most */
     int64_t seats;
     neo__plan_draft now, best;
-    neo__plan_draft shortest; /* of all ways; */
-    neo__plan_draft level_one; /* of those that are levelled */
+    neo__plan_draft shortest; /* of all ways */
     neo__plan_lean lean;
     double best_value; /* of the best draft; below 0: none yet */
     /* loads of the draft at hand */
@@ -4963,6 +4961,7 @@ typedef struct neo__plan_search {
     double level;     /* weight of the busiest rank's load in the value */
     double spans;     /* as of neo__plan_step_make */
     const neo__plan_way *way;
+    double enough, limit; /* of levelling: see neo__plan_search_above */
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
     int64_t tried;     /* places and moves that were tried, of all the search */
@@ -4985,9 +4984,6 @@ static int neo__plan_key_order(const void *x, const void *y) {
     if (a->first != b->first) return a->first < b->first ? -1 : 1;
     if (a->second != b->second) return a->second < b->second ? -1 : 1;
     return (a->at > b->at) - (a->at < b->at);
-}
-static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
-    return neo__plan_key_order(a, b) < 0;
 }
 
 /* The key of a rank that gets the load, lower is better; 0: it does not fit. */
@@ -5015,9 +5011,9 @@ static int32_t neo__plan_search_best(neo__plan_search *search, neo__plan_goal go
     neo__plan_key key;
     for (int32_t r = begin; r < end; r++) {
         if (!neo__plan_search_score(search, goal, r, load, &key)) continue;
-        if (count == want && !neo__plan_key_less(&key, &search->key[count - 1])) continue;
+        if (count == want && neo__plan_key_order(&key, &search->key[count - 1]) >= 0) continue;
         int32_t i = count < want ? count++ : count - 1;
-        for (; i > 0 && neo__plan_key_less(&key, &search->key[i - 1]); i--)
+        for (; i > 0 && neo__plan_key_order(&key, &search->key[i - 1]) < 0; i--)
             search->key[i] = search->key[i - 1];
         search->key[i] = key;
     }
@@ -5058,7 +5054,7 @@ static int neo__plan_search_place_slice(neo__plan_search *search, neo__plan_goal
         node.first = node.second = 0.0;
         for (int32_t i = 0; i < parts; i++)
             node.first += search->key[i].first, node.second += search->key[i].second;
-        if (best.at < 0 || neo__plan_key_less(&node, &best)) best = node;
+        if (best.at < 0 || neo__plan_key_order(&node, &best) < 0) best = node;
     }
     if (best.at < 0) return 0;
     int32_t begin = (int32_t)best.at * search->per_node;
@@ -5417,12 +5413,12 @@ static int neo__plan_search_repair(neo__plan_search *search) {
    Two questions: in how many parts is each table, and where do they go? For the first, each table
    takes its cheapest option whose heaviest piece takes at most `bound` seconds; for the second see
    >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
-   placement given to all tables; then single tables try other options, as long as that helps, and
-   groups of the busiest place other places, though that alone be worse. The best draft always fits
-   the cap. What a step takes is estimated (neo__plan_step_make), within some percent of what ranks
-   take that play it; large models that it leaves uneven are searched by several estimates, and
-   their steps are played. Few tables that are uneven change places by twos, or are cut in any
-   number of slices and searched again.
+   placement given to all tables; then single tables try other options, as long as that helps. The
+   best draft always fits the cap. What a step takes is estimated (neo__plan_step_make), within some
+   percent of what ranks take that play it. Ranks that it leaves uneven are levelled: while one has
+   too much, a piece leaves it, few tables change places by twos, or a table is cut otherwise,
+   whichever of the last two leaves least above. If that does not do, tables are searched by other
+   estimates. Steps of all these drafts are played, and the shortest is the plan.
    ------------------------------------------------------------------------ */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
@@ -5430,35 +5426,31 @@ enum {
     NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
     NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result; of a large model, and to level one
                                          that is uneven, ten times that */
-    NEO__PLAN_KICK_WORK = 2000,       /* to improve what a move has made worse */
     NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
     NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank; */
     NEO__PLAN_ROUNDS = 4,                /* or more, if all options can be tried so many times */
     NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* cost of the change itself, for each rank */
     NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
-    NEO__PLAN_MANY = 10000,              /* tables x ranks that are searched in every way */
     NEO__PLAN_LARGE = 100000,            /* tables x ranks: fewer runs meet a budget */
-    NEO__PLAN_FEW = 100,                 /* tables that are cut finer to level ranks, */
-    NEO__PLAN_RANKS = 100,               /* so many at least: it takes up to a second and a half,
-                                            and has made none of fewer more even */
-    NEO__PLAN_SWAPS = 50000,             /* of two of them, likewise */
+    NEO__PLAN_FEW = 100,                 /* tables that are cut in any number of slices, where */
+    NEO__PLAN_RANKS = 100,               /* there are so many ranks: on fewer it makes none even */
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
 enum { NEO__ANY = -1 }; /* placement */
 static const double NEO__NO_BOUND = DBL_MAX;
-/* The most that the busiest rank's load may be over the mean before other ways are tried. */
+/* The most that the busiest rank's load may be over the mean before ranks are levelled. */
 static const double NEO__PLAN_EVEN = 1.05;
-/* Over the step of a draft, the most that one of its levelled ranks may take. */
+/* Over the step of a draft, the most that one whose ranks are level may take. */
 static const double NEO__PLAN_LONGER = 1.02;
-/* By how much a swap may be further from what is looked for than the draft before, at first. */
-static const double NEO__PLAN_SWAP_WORSE = 0.01;
 /* Weight of the busiest rank's load in the value at first; see neo__plan_way. */
 static const double NEO__PLAN_LEVEL_START = 0.5;
 /* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
 static const double NEO__PLAN_DEARER = 0.2;
 /* A draft is better than another if its value is below this share of the other's. */
 static const double NEO__PLAN_BETTER = 1.0 - 1e-12;
+/* The share of loads above what is enough below which less is above: swaps there and back round. */
+static const double NEO__PLAN_LESS = 1.0 - 1e-9;
 /* The factor of a cap that is too low, and the share of one to which the right one is searched. */
 static const double NEO__PLAN_HIGHER_CAP = 1.15, NEO__PLAN_EXACT_CAP = 1.0 / 256.0;
 
@@ -5476,7 +5468,7 @@ static int neo__plan_search_pick(const neo__plan_search *search, int32_t table, 
         if (x->most_bytes > search->cap) continue;
         key.first = (placement != NEO__ANY && (int)x->placement != placement) + (peak > limit);
         key.second = peak > limit ? peak : cost;
-        if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
+        if (best.at < 0 || neo__plan_key_order(&key, &best) < 0) best = key;
     }
     return (int)best.at;
 }
@@ -5566,14 +5558,11 @@ static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
     for (int32_t t = 0; t < s->tables; t++)
         if (t != but) neo__plan_search_pieces(s, t, 1.0);
 }
-/* An option of a table in place of another (NULL: none) in what all ranks have to do, beside their
-   pieces, and in the means. Returns whether all ranks fit. */
+/* An option of a table in place of another in what all ranks have to do, beside their pieces, and
+   in the means. Returns whether all ranks fit. */
 static int neo__plan_search_replace(neo__plan_search *search, const neo__plan_option *old,
                                     const neo__plan_option *now) {
-    NEO__ZERO(neo__plan_option, none);
     int fits = 1;
-    if (!old) old = &none;
-    if (!now) now = &none;
     for (int32_t r = 0; r < search->ranks; r++) {
         neo__plan_load *load = &search->load[r];
         for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += now->all.at[i] - old->all.at[i];
@@ -5635,67 +5624,6 @@ static void neo__plan_search_refine(neo__plan_search *search) {
         }
     }
 }
-/* How uneven loads are, so that what is above the mean counts most. */
-static double neo__plan_search_uneven(const neo__plan_search *s) {
-    double sum = 0.0;
-    for (int32_t r = 0; r < s->ranks; r++) {
-        double x = s->load[r].at[NEO__PLAN_SECONDS] / s->target[NEO__PLAN_SECONDS];
-        for (int i = 0; i < 5; i++) x *= x;
-        sum += x;
-    }
-    return sum;
-}
-/* Improves the draft at hand; it is kept if it is better, or as good and its loads more even. */
-static int neo__plan_search_level_by(neo__plan_search *search, int64_t work, double *uneven) {
-    double most[NEO__PLAN_LOADS];
-    neo__plan_search_improve(search, work);
-    neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
-    const double value = neo__plan_search_value(search, most),
-                 now = neo__plan_search_uneven(search), than = search->best_value;
-    if (value > than || (value > than * NEO__PLAN_BETTER && now >= *uneven * NEO__PLAN_BETTER))
-        return 0;
-    *uneven = now;
-    neo__plan_search_keep(search, value);
-    return 1;
-}
-/* From the best draft: each move of a group away from where most is to do, though the draft is
-   worse for it, and what improves that. Returns 1 if one of them is kept. */
-static int neo__plan_search_kick(neo__plan_search *search, int32_t unit, int64_t *work,
-                                 double *uneven) {
-    const int64_t each = NEO__PLAN_KICK_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * search->ranks,
-                  cost = each + search->seats / 4 +
-                         NEO__PLAN_EXCHANGE_WORK_OF_RANK * search->ranks;
-    neo__plan_top top;
-    neo__plan_move m;
-    neo__plan_search_restore(search, -1);
-    neo__plan_search_groups(search, unit);
-    neo__plan_top_find(search, &top);
-    const int32_t places = search->ranks / search->width;
-    m.from = top.place[NEO__PLAN_SECONDS][0];
-    for (m.group = 0; m.group < search->groups; m.group++) {
-        if (neo__plan_group_place(search, m.group) != m.from) continue;
-        for (int32_t i = 0; i < places + search->groups && *work > 0; i++) {
-            m.other = i < places ? -1 : i - places;
-            m.to = i < places ? i : neo__plan_group_place(search, m.other);
-            if (!neo__plan_move_allowed(search, &m)) continue;
-            neo__plan_move_apply(search, &m);
-            *work -= cost;
-            if (neo__plan_search_excess(search, &search->load[m.to]) <= 0.0 &&
-                neo__plan_search_level_by(search, each, uneven))
-                return 1;
-            neo__plan_search_restore(search, -1);
-            neo__plan_search_groups(search, unit);
-        }
-    }
-    return 0;
-}
-static void neo__plan_search_kicks(neo__plan_search *s) {
-    int64_t work = NEO__PLAN_REFINE_WORK;
-    neo__plan_search_restore(s, -1);
-    double uneven = neo__plan_search_uneven(s);
-    while (work > 0 && (neo__plan_search_kick(s, NEO__UNIT_NODE, &work, &uneven) ||
-                        neo__plan_search_kick(s, NEO__UNIT_RANK, &work, &uneven))) {}
-}
 /* All choices of options, where tables are very few. */
 static void neo__plan_search_all(neo__plan_search *s) {
     int64_t count = 1;
@@ -5709,12 +5637,16 @@ static void neo__plan_search_all(neo__plan_search *s) {
     }
 }
 
+/* Few tables on many ranks are cut in any number of slices, and change places. */
+static int neo__plan_search_is_few(const neo__plan_search *search) {
+    return search->tables <= NEO__PLAN_FEW && search->ranks >= NEO__PLAN_RANKS;
+}
 /* Memory of a search is the plan's, until plan->work is freed. */
 static neo_status neo__plan_search_memory(neo__plan_search *search) {
     neo__arena *work = &search->plan->work;
     neo__plan_draft *drafts[] = {&search->now, &search->best, &search->lean.draft,
-                                 &search->shortest, &search->level_one};
-    for (int i = 0; i < 5; i++) {
+                                 &search->shortest};
+    for (int i = 0; i < 4; i++) {
         NEO__TRY(NEO__ARENA(work, drafts[i]->choice, search->tables));
         NEO__TRY(NEO__ARENA(work, drafts[i]->seat, search->seats));
         NEO__TRY(NEO__ARENA(work, drafts[i]->load, search->seats));
@@ -5743,6 +5675,8 @@ static neo_status neo__plan_search_alloc(neo__plan_search *search, neo_plan *pla
     for (int32_t t = 0; t < search->tables; t++) {
         int32_t most = 0;
         neo__plan_options_make(&plan->table[t], &search->options[t]);
+        if (neo__plan_search_is_few(search) && plan->origin != NEO__PLAN_UNIFORM)
+            neo__plan_options_finer(&plan->table[t], &search->options[t]);
         for (int i = 0; i < search->options[t].count; i++)
             most = NEO__MAX(most, search->options[t].at[i].pieces);
         search->seat_first[t + 1] = search->seat_first[t] + most;
@@ -5771,7 +5705,6 @@ static int neo__plan_search_run(neo__plan_search *search, double cap) {
     search->best_value = -1.0;
     neo__plan_search_restore(search, -1);
     (void)neo__plan_search_judge(search, (size > NEO__PLAN_LARGE ? 10 : 1) * NEO__PLAN_FINAL_WORK);
-    if (size > NEO__PLAN_SMALL) neo__plan_search_kicks(search);
     return 1;
 }
 /* search->best becomes the plan's pieces. */
@@ -5925,16 +5858,20 @@ static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
     return neo__plan_search_lean_descend(s, enough);
 }
 /* Makes the best draft fit the budget to the byte, by moving pieces of ranks that are above it;
-   the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it,
-   before. */
+   the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes by which the cap has to be
+   lower, so that it is not found again. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *search, int64_t budget,
                                               double *over) {
     static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
     neo_status status = NEO_ERR_CAPACITY;
+    double loads[NEO__PLAN_LOADS];
     for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
         NEO__TRY(neo__plan_search_weigh(search));
         int64_t most = search->plan->step.most_bytes;
-        if (turn == 0) *over = (double)(most - budget);
+        if (turn == 0) {
+            neo__plan_slowest(search->plan, search->load, search->adding > 0, loads);
+            *over = (double)(most - budget) + search->cap - loads[NEO__PLAN_BYTES];
+        }
         if (most <= budget) {
             status = NEO_OK;
             break;
@@ -5995,28 +5932,37 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     neo__plan_search_lean_back(search);
     return neo__plan_search_build(search);
 }
-/* A table of the busiest place takes another option, by which most is less and the value up to
-   `limit`; 0: none. The best draft is what is at hand, and becomes what is found. */
-static int neo__plan_search_recut(neo__plan_search *search, int32_t place, double limit) {
-    double most[NEO__PLAN_LOADS], least = 0.0;
-    int32_t table = -1, option = -1;
-    neo__plan_search_keep(search, 0.0);
+/* Loads above search->enough times the mean, of all ranks together, over the mean; DBL_MAX: the
+   draft at hand is too large, or its value above search->limit. */
+static double neo__plan_search_above(const neo__plan_search *search) {
+    const double mean = search->target[NEO__PLAN_SECONDS];
+    double most[NEO__PLAN_LOADS], above = 0.0;
     neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
-    least = most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS] * NEO__PLAN_BETTER;
-    for (int32_t t = 0; t < search->tables; t++) {
+    if (most[NEO__PLAN_BYTES] > search->cap ||
+        neo__plan_search_value(search, most) > search->limit)
+        return DBL_MAX;
+    for (int32_t r = 0; r < search->ranks; r++)
+        above += NEO__MAX(search->load[r].at[NEO__PLAN_SECONDS] / mean - search->enough, 0.0);
+    return above;
+}
+/* A table of the busiest place, of few tables any, takes the option by which least is above; 0:
+   none. The best draft becomes what is at hand. */
+static int neo__plan_search_recut(neo__plan_search *search, int32_t place, int64_t *work) {
+    int32_t table = -1, option = -1;
+    double least = neo__plan_search_above(search) * NEO__PLAN_LESS;
+    neo__plan_search_keep(search, 0.0);
+    for (int32_t t = 0; t < search->tables && *work > 0; t++) {
         const neo__plan_option *now = &search->options[t].at[search->best.choice[t]];
         const int32_t *seat = search->best.seat + search->seat_first[t];
-        int sits = now->pieces == 0;
+        int sits = now->pieces == 0 || neo__plan_search_is_few(search);
         for (int32_t i = 0; i < now->pieces; i++) sits |= seat[i] == place;
         for (int32_t k = 0; sits && k < search->options[t].count; k++) {
+            *work -= NEO__PLAN_EXCHANGE_WORK_OF_RANK * search->ranks;
             if (k == search->best.choice[t] ||
                 !neo__plan_search_exchange(search, t, k, NEO__GOAL_TIME))
                 continue;
-            neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
-            const double uneven =
-                most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS];
-            if (uneven >= least || neo__plan_search_value(search, most) > limit) continue;
-            least = uneven, table = t, option = k;
+            const double above = neo__plan_search_above(search);
+            if (above < least) least = above, table = t, option = k;
         }
     }
     if (table < 0) neo__plan_search_restore(search, -1);
@@ -6044,10 +5990,7 @@ static int neo__plan_search_swap(neo__plan_search *search, int32_t a, int32_t b)
     const int64_t at[2] = {search->seat_first[a], search->seat_first[b]};
     const int32_t most = NEO__MAX(of[0]->pieces, of[1]->pieces);
     if (a == b || now[0] < 0 || now[1] < 0 || !of[0]->pieces || !of[1]->pieces) return 0;
-    for (int k = 0; k < 2; k++) {
-        (void)neo__plan_search_replace(search, of[k], NULL);
-        neo__plan_search_pieces(search, table[k], -1.0);
-    }
+    for (int k = 0; k < 2; k++) neo__plan_search_pieces(search, table[k], -1.0);
     for (int32_t i = 0; i < most; i++) {
         const int32_t seat[2] = {i < of[0]->pieces ? search->now.seat[at[0] + i] : -1,
                                  i < of[1]->pieces ? search->now.seat[at[1] + i] : -1};
@@ -6060,167 +6003,98 @@ static int neo__plan_search_swap(neo__plan_search *search, int32_t a, int32_t b)
         for (int32_t i = 0; i < o->pieces; i++)
             search->now.load[at[k] + i] =
                 neo__plan_part_load(&search->plan->table[table[k]], o, i);
-        (void)neo__plan_search_replace(search, NULL, o);
+        (void)neo__plan_search_replace(search, of[k], o);
         neo__plan_search_pieces(search, table[k], 1.0);
     }
     return 1;
 }
-/* How far the draft at hand is from ranks of `enough` times the mean and a step of `limit`; 1: it
-   is there. *value: of its step. */
-static double neo__plan_search_off(const neo__plan_search *search, double enough, double limit,
-                                   double *value) {
-    double most[NEO__PLAN_LOADS];
-    neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
-    *value = neo__plan_search_value(search, most);
-    if (most[NEO__PLAN_BYTES] > search->cap) return DBL_MAX;
-    const double uneven = most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS];
-    return NEO__MAX(NEO__MAX(uneven / enough, *value / limit), 1.0);
-}
-/* Tables of the best draft change places by chance, those that make it worse less and less
-   (threshold accepting: Dueck and Scheuer, 1990). Of drafts that are level enough and not longer
-   than `limit`, the shortest is the best. */
-static void neo__plan_search_swaps(neo__plan_search *search, double enough, double limit) {
-    const double count = (double)NEO__PLAN_SWAPS;
-    uint64_t state = 0;
-    double value, now = neo__plan_search_off(search, enough, limit, &value), best = now,
-                  least = value;
-    for (int i = 0; i < NEO__PLAN_SWAPS; i++) {
-        const uint64_t chance = neo__mix64(state += 0x9E3779B97F4A7C15u),
-                       tables = (uint64_t)search->tables;
-        const int32_t a = (int32_t)((chance >> 32) % tables),
-                      b = (int32_t)((chance & 0xFFFFFFFFu) % tables);
-        if (!neo__plan_search_swap(search, a, b)) continue;
-        const double off = neo__plan_search_off(search, enough, limit, &value);
-        if (off > now + NEO__PLAN_SWAP_WORSE * (1.0 - (double)i / count)) {
+/* Two tables change places, those by which least is above; 0: none. As neo__plan_search_recut. */
+static int neo__plan_search_swap_best(neo__plan_search *search, int64_t *work) {
+    int32_t best[2] = {-1, -1};
+    double least = neo__plan_search_above(search) * NEO__PLAN_LESS;
+    neo__plan_search_keep(search, 0.0);
+    for (int32_t a = 0; a < search->tables && *work > 0; a++) {
+        for (int32_t b = a + 1; b < search->tables; b++) {
+            *work -= NEO__PLAN_EXCHANGE_WORK_OF_RANK * search->ranks;
+            if (!neo__plan_search_swap(search, a, b)) continue;
+            const double above = neo__plan_search_above(search);
+            if (above < least) least = above, best[0] = a, best[1] = b;
             (void)neo__plan_search_swap(search, a, b);
-            continue;
         }
-        now = off;
-        if (off > best || (off == best && value >= least)) continue;
-        best = off, least = value;
-        neo__plan_search_keep(search, value);
     }
     neo__plan_search_restore(search, -1);
+    return best[0] >= 0 && neo__plan_search_swap(search, best[0], best[1]);
 }
-/* While the busiest place has more than `enough` times the mean, groups leave it for others that
-   then have less, or a table there is cut otherwise; `limit`: of the value. */
-static void neo__plan_search_leave(neo__plan_search *search, double enough, double limit) {
-    static const int32_t units[] = {NEO__UNIT_NODE, NEO__UNIT_RANK};
+/* While the busiest place has more than search->enough times the mean, groups leave it for others
+   that then have less, few tables change places by twos, or a table is cut otherwise: what is above
+   becomes less each time. */
+static void neo__plan_search_leave(neo__plan_search *search) {
     neo__plan_top top;
     int64_t work = 10 * (int64_t)NEO__PLAN_FINAL_WORK;
-    for (int moved = 1; moved && work > 0;) {
+    for (int moved = 1, level = 0; moved && work > 0;) {
         moved = 0;
-        for (int i = 0; i < 2 && !moved; i++) {
-            neo__plan_search_groups(search, units[i]);
+        for (int32_t unit = NEO__UNIT_NODE; unit >= NEO__UNIT_RANK && !moved; unit--) {
+            neo__plan_search_groups(search, unit);
             neo__plan_top_find(search, &top);
-            if (top.most[NEO__PLAN_SECONDS][0] <= enough * search->target[NEO__PLAN_SECONDS])
-                break;
+            level = top.most[NEO__PLAN_SECONDS][0] <=
+                    search->enough * search->target[NEO__PLAN_SECONDS];
+            if (level) break;
             moved = neo__plan_search_move(search, &top, NEO__PLAN_SECONDS,
-                                          top.place[NEO__PLAN_SECONDS][0], limit, &work);
-            if (moved || units[i] == NEO__UNIT_NODE) continue;
-            moved = neo__plan_search_recut(search, top.place[NEO__PLAN_SECONDS][0], limit);
-            work -= search->seats;
+                                          top.place[NEO__PLAN_SECONDS][0], search->limit, &work);
         }
+        if (moved || level) continue;
+        moved = (neo__plan_search_is_few(search) && neo__plan_search_swap_best(search, &work)) ||
+                neo__plan_search_recut(search, top.place[NEO__PLAN_SECONDS][0], &work);
     }
     neo__plan_search_keep(search, 0.0);
 }
-static int neo__plan_search_is_few(const neo__plan_search *search) {
-    return search->tables <= NEO__PLAN_FEW && search->ranks >= NEO__PLAN_RANKS;
-}
-/* Levels the best draft, which is built, to NEO__PLAN_EVEN times the mean: by what leaves the
-   busiest place, or where tables are few by swaps, though the step become up to NEO__PLAN_LONGER
-   times as long. It stays as it was if neither does. */
+/* Levels the best draft to NEO__PLAN_EVEN times the mean, though its step become up to
+   NEO__PLAN_LONGER times as long; what is found is built. */
 static neo_status neo__plan_search_even(neo__plan_search *search, int64_t budget) {
-    const neo_plan_step *step = &search->plan->step;
-    const int ways = neo__plan_search_is_few(search) ? 2 : 1;
-    double most[NEO__PLAN_LOADS], enough = NEO__PLAN_EVEN * 0.999, limit = 0.0;
+    double most[NEO__PLAN_LOADS];
     NEO__TRY(neo__plan_search_weigh(search));
-    if (step->balance <= NEO__PLAN_EVEN) return NEO_OK;
-    neo__plan_search_copy(search, &search->shortest, &search->best);
     search->cap = budget ? (double)budget : DBL_MAX;
     search->level = 0.0;
-    for (int way = 0; way < ways; way++) {
-        neo__plan_search_copy(search, &search->best, &search->shortest);
-        neo__plan_search_extra(search, search->weighed);
-        neo__plan_search_restore(search, -1);
-        if (way == 0) { /* the search counts ids of two slices of a rank twice */
-            neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
-            const double uneven = most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS];
-            enough *= NEO__MIN(uneven / step->balance, 1.0);
-            limit = NEO__PLAN_LONGER * neo__plan_search_value(search, most);
-            neo__plan_search_leave(search, enough, limit);
-        } else {
-            neo__plan_search_swaps(search, enough, limit);
-        }
-        neo__plan_search_extra(search, NULL);
-        NEO__TRY(neo__plan_search_build(search));
-        if (step->balance <= NEO__PLAN_EVEN && (!budget || step->most_bytes <= budget))
-            return NEO_OK;
-    }
-    neo__plan_search_copy(search, &search->best, &search->shortest);
+    neo__plan_search_extra(search, search->weighed);
+    neo__plan_search_restore(search, -1);
+    neo__plan_slowest(search->plan, search->load, search->adding > 0, most);
+    const double uneven = most[NEO__PLAN_SECONDS] / search->target[NEO__PLAN_SECONDS];
+    /* the search counts ids of two slices of a rank twice */
+    search->enough = 0.999 * NEO__PLAN_EVEN * NEO__MIN(uneven / search->plan->step.balance, 1.0);
+    search->limit = NEO__PLAN_LONGER * neo__plan_search_value(search, most);
+    neo__plan_search_leave(search);
+    neo__plan_search_extra(search, NULL);
     return neo__plan_search_build(search);
 }
-/* Seconds of the step of the plan that is built, played. */
-static neo_status neo__plan_search_seconds(neo__plan_search *search, double *seconds) {
+/* Plays the plan that is built: its draft becomes search->shortest if its step is, where uneven
+   ranks count as a step that is longer. */
+static neo_status neo__plan_search_rate(neo__plan_search *search, int64_t budget, double *least) {
     const neo_plan_step *step = &search->plan->step;
     NEO__TRY(neo__plan_predict_step(search->plan));
-    *seconds = search->plan->desc.pipeline ? step->pipelined : step->plain;
+    double seconds = search->plan->desc.pipeline ? step->pipelined : step->plain;
+    seconds *= 0.9 + 0.1 * step->balance;
+    if (step->balance > NEO__PLAN_EVEN) seconds *= NEO__PLAN_LONGER;
+    if (seconds >= *least || (budget && step->most_bytes > budget)) return NEO_OK;
+    *least = seconds;
+    neo__plan_search_copy(search, &search->shortest, &search->best);
     return NEO_OK;
 }
-/* Levels the best draft. Few tables that this leaves uneven are cut finer and searched by other
-   ways: of the drafts that are level, the shortest is built, if its step is at most
-   NEO__PLAN_LONGER times as long. */
-static neo_status neo__plan_search_finer(neo__plan_search *search, int64_t budget) {
-    const int ways = (int)(sizeof NEO__PLAN_FINER_WAYS / sizeof *NEO__PLAN_FINER_WAYS);
-    const neo_plan_step *step = &search->plan->step;
-    double least, seconds;
-    NEO__TRY(neo__plan_search_even(search, budget));
-    if (step->balance <= NEO__PLAN_EVEN || !neo__plan_search_is_few(search) ||
-        search->plan->origin == NEO__PLAN_UNIFORM)
-        return NEO_OK;
-    for (int32_t t = 0; t < search->tables; t++)
-        neo__plan_options_finer(&search->plan->table[t], &search->options[t]);
-    NEO__TRY(neo__plan_search_seconds(search, &least));
-    least *= NEO__PLAN_LONGER;
-    neo__plan_search_copy(search, &search->level_one, &search->best);
-    for (int i = 0; i < ways; i++) {
-        search->way = NEO__PLAN_FINER_WAYS + i;
-        const neo_status status = neo__plan_search_attempt(search, budget);
-        if (status == NEO_ERR_CAPACITY) continue;
-        NEO__TRY(status);
-        NEO__TRY(neo__plan_search_even(search, budget));
-        NEO__TRY(neo__plan_search_seconds(search, &seconds));
-        if (step->balance > NEO__PLAN_EVEN || seconds >= least) continue;
-        least = seconds;
-        neo__plan_search_copy(search, &search->level_one, &search->best);
-    }
-    neo__plan_search_copy(search, &search->best, &search->level_one);
-    return neo__plan_search_build(search);
-}
-/* Large models whose ranks the first way leaves uneven are searched in every way: the draft whose
-   step, played, is the shortest is built, or one whose ranks are so much more even that it is not
-   longer by a tenth of that. */
+/* Searches in one way after the other until ranks are level, each draft levelled if it is not. */
 static neo_status neo__plan_search_ways(neo__plan_search *search, int64_t budget) {
-    const int64_t size = (int64_t)search->tables * search->ranks;
-    const int small = size <= NEO__PLAN_MANY,
-              ways = small ? 1 : (int)(sizeof NEO__PLAN_WAYS / sizeof *NEO__PLAN_WAYS);
+    const int ways = (int)(sizeof NEO__PLAN_WAYS / sizeof *NEO__PLAN_WAYS);
     const neo_plan_step *step = &search->plan->step;
     double least = DBL_MAX;
-    for (int i = 0; i < ways; i++) {
+    for (int i = 0; i < ways && (i == 0 || step->balance > NEO__PLAN_EVEN); i++) {
         search->way = NEO__PLAN_WAYS + i;
         NEO__TRY(neo__plan_search_attempt(search, budget));
-        if (small) return size > NEO__PLAN_SMALL ? neo__plan_search_finer(search, budget) : NEO_OK;
-        double seconds;
-        NEO__TRY(neo__plan_search_seconds(search, &seconds));
-        seconds *= 0.9 + 0.1 * step->balance;
-        if (seconds < least) {
-            least = seconds;
-            neo__plan_search_copy(search, &search->shortest, &search->best);
-        }
-        if (i == 0 && step->balance <= NEO__PLAN_EVEN) break;
+        if ((int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL) return NEO_OK;
+        NEO__TRY(neo__plan_search_rate(search, budget, &least));
+        if (step->balance <= NEO__PLAN_EVEN) continue;
+        NEO__TRY(neo__plan_search_even(search, budget));
+        NEO__TRY(neo__plan_search_rate(search, budget, &least));
     }
     neo__plan_search_copy(search, &search->best, &search->shortest);
-    return neo__plan_search_even(search, budget);
+    return neo__plan_search_build(search);
 }
 static int neo__plan_has_below(const neo_plan *plan) {
     int64_t i = 0;
@@ -6959,17 +6833,20 @@ static const neo_row_use *neo__profile_uses(neo__profile_table *table, int64_t *
     *count = table->groups;
     return table->use;
 }
+/* NULL: it has no table of the name. */
+static neo__profile_table *neo__profile_find(const neo_profile *profile, const char *name) {
+    for (int32_t t = 0; profile && name && t < profile->tables; t++)
+        if (strcmp(profile->table[t].name, name) == 0) return &profile->table[t];
+    return NULL;
+}
 NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const char *name,
                                             int64_t *count, int64_t *rows, int64_t *ids) {
-    for (int32_t t = 0; profile && name && t < profile->tables; t++) {
-        neo__profile_table *table = &profile->table[t];
-        if (strcmp(table->name, name) != 0) continue;
-        if (rows) *rows = table->rows;
-        if (ids) *ids = table->ids;
-        return neo__profile_uses(table, count);
-    }
+    neo__profile_table *table = neo__profile_find(profile, name);
     *count = 0;
-    return NULL;
+    if (!table) return NULL;
+    if (rows) *rows = table->rows;
+    if (ids) *ids = table->ids;
+    return neo__profile_uses(table, count);
 }
 /* The least count of which at most n rows have more; 0: all that are used are among them. */
 static uint32_t neo__profile_bar(const neo__profile_table *table, int64_t n) {
@@ -7082,13 +6959,9 @@ NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n) {
 }
 NEO_API const int64_t *neo_profile_rows(const neo_profile *profile, const char *name,
                                         int64_t *count) {
-    *count = 0;
-    for (int32_t t = 0; profile && name && t < profile->tables; t++)
-        if (strcmp(profile->table[t].name, name) == 0) {
-            *count = profile->table[t].hot_count;
-            return *count ? profile->table[t].hot : NULL;
-        }
-    return NULL;
+    const neo__profile_table *table = neo__profile_find(profile, name);
+    *count = table ? table->hot_count : 0;
+    return *count ? table->hot : NULL;
 }
 NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *path) {
     NEO__CHECK(profile && path, NEO_ERR_ARG, "neo_profile_write: an argument is NULL");
@@ -7121,11 +6994,9 @@ static neo_status neo__profile_hot_line(neo_profile *profile, neo__arena *work,
                                         neo__plan_reader *reader) {
     char *name;
     int64_t *sorted;
-    neo__profile_table *t = profile->table;
     NEO__TRY(neo__plan_read_text(reader, &profile->kept, &name));
-    while (t < profile->table + profile->tables && strcmp(t->name, name)) t++;
-    NEO__PLAN_WANT(t < profile->table + profile->tables && !t->hot,
-                   "not a table above, or its second line of hot rows:", name);
+    neo__profile_table *t = neo__profile_find(profile, name);
+    NEO__PLAN_WANT(t && !t->hot, "not a table above, or its second line of hot rows:", name);
     NEO__TRY(NEO__ARENA(&profile->kept, t->hot, strlen(reader->rest) / 2 + 1));
     for (; reader->rest[strspn(reader->rest, " \t\r")]; t->hot_count++)
         NEO__PLAN_WANT(neo__plan_read_number(reader, &t->hot[t->hot_count]) &&
@@ -7143,8 +7014,7 @@ static neo_status neo__profile_line(neo_profile *profile, neo__plan_reader *read
     int64_t used = 0;
     NEO__PLAN_WANT(strcmp(reader->word, "table") == 0, "not a table:", reader->word);
     NEO__TRY(neo__plan_read_text(reader, &profile->kept, &name));
-    for (int32_t t = 0; t < profile->tables; t++)
-        NEO__PLAN_WANT(strcmp(profile->table[t].name, name), "a second line for table", name);
+    NEO__PLAN_WANT(!neo__profile_find(profile, name), "a second line for table", name);
     table->name = name;
     NEO__PLAN_WANT(neo__plan_read_number(reader, &table->rows) && table->rows > 0,
                    "not a number of rows:", reader->word);
@@ -7261,22 +7131,19 @@ NEO_API neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *de
                "%s: placement %d does not exist", fn, (int)placement);
     return neo__plan_try(ctx, desc, fn, (int)placement, plan);
 }
-NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
-                                        const neo_piece *pieces, int64_t count, neo_plan **plan) {
-    const char *fn = "neo_plan_create_from";
-    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
-    (*plan)->origin = NEO__PLAN_GIVEN;
-    return neo__plan_done(*plan, neo__plan_fill(*plan, pieces, count, fn), plan);
-}
-/* Words of rank 0 about its plan: pieces, origin, uniform. */
+/* Words about a plan: pieces, origin, uniform. */
 enum { NEO__PLAN_SAID = 3 };
 static neo_status neo__plan_take(neo_ctx *ctx, const neo_plan_desc *desc, const int64_t *said,
-                                 const neo_piece *pieces, neo_plan **plan) {
-    const char *fn = "neo_plan_broadcast";
+                                 const neo_piece *pieces, const char *fn, neo_plan **plan) {
     NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
     (*plan)->origin = (neo__plan_origin)said[1];
     (*plan)->uniform = (neo_placement)said[2];
     return neo__plan_done(*plan, neo__plan_fill(*plan, pieces, said[0], fn), plan);
+}
+NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
+                                        const neo_piece *pieces, int64_t count, neo_plan **plan) {
+    const int64_t said[NEO__PLAN_SAID] = {count, NEO__PLAN_GIVEN, 0};
+    return neo__plan_take(ctx, desc, said, pieces, "neo_plan_create_from", plan);
 }
 /* The others' plans; *pieces: room for those that come. */
 static neo_status neo__plan_send(neo_comm *comm, const neo_plan_desc *desc, int64_t *said,
@@ -7288,7 +7155,9 @@ static neo_status neo__plan_send(neo_comm *comm, const neo_plan_desc *desc, int6
     if (!sends) *pieces = (neo_piece *)neo__alloc_for(ctx, bytes, "neo_plan_broadcast");
     NEO__TRY(neo_comm_agree(comm, *pieces ? NEO_OK : NEO_ERR_MEMORY));
     NEO__TRY(neo_comm_broadcast(comm, *pieces, (int64_t)bytes, NEO_U8, 0, NULL));
-    return neo_comm_agree(comm, sends ? NEO_OK : neo__plan_take(ctx, desc, said, *pieces, plan));
+    return neo_comm_agree(comm, sends ? NEO_OK
+                                      : neo__plan_take(ctx, desc, said, *pieces,
+                                                       "neo_plan_broadcast", plan));
 }
 NEO_API neo_status neo_plan_broadcast(neo_comm *comm, const neo_plan_desc *desc, neo_status status,
                                       neo_plan **plan) {

@@ -19,7 +19,7 @@ budget() {
     neo_data.h) echo 7977 0 0 0 ;;
     neo_serve.h) echo 3061 0 0 0 ;;
     neo_comm.h) echo 4979 0 0 52 ;;
-    neo_plan.h) echo 8156 0 0 1 ;;
+    neo_plan.h) echo 8025 0 0 1 ;;
     neo_fsdp.h) echo 7327 0 0 0 ;;
     neo_cuda.cuh) echo 8617 0 0 32 ;;
     esac
