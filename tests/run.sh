@@ -71,7 +71,11 @@ fi
 # randomisation.
 wrap=$RUNNER
 if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then wrap="setarch -R $RUNNER"; fi
-export B TEST_TIMEOUT SCRIPT_TIMEOUT TMPDIR wrap
+# Large blocks that glibc would give back to the system at each free come back page by page, each a
+# fault: it keeps them.
+keep=glibc.malloc.mmap_threshold=268435456:glibc.malloc.trim_threshold=1073741824
+GLIBC_TUNABLES=${GLIBC_TUNABLES:-$keep:glibc.malloc.top_pad=4194304}
+export B TEST_TIMEOUT SCRIPT_TIMEOUT TMPDIR wrap GLIBC_TUNABLES
 [ -z "$ASAN_OPTIONS" ] || export ASAN_OPTIONS
 
 # One more than JOBS: some only wait.

@@ -68,8 +68,9 @@ END
     fi
 }
 sample criteo_kaggle laptop
-sample a1 zionex
-sample a2 zionex
+# A fourth of the ranks with four times the memory: shard/plan searches on all 128.
+sample a1 zionex "--ranks 32 --memory 144GiB"
+sample a2 zionex "--ranks 32 --memory 144GiB"
 sample f1 zionex_ddr
 # What does not fit says what would, and that does.
 "$B/plan" $P/models/i1.model $P/clusters/zionex.cluster --memory 5GiB >"$W/small" 2>"$W/err"

@@ -140,6 +140,14 @@
 #define NEO_EMU_KEYS 1
 #endif
 
+/* For what every barrier of every thread runs through: quick where the rest is compiled for a
+   debugger, and unwatched, since it touches the emulator's own memory alone. */
+#if defined(__clang__)
+#define NEO_EMU_QUICK __attribute__((no_sanitize("address")))
+#else
+#define NEO_EMU_QUICK __attribute__((optimize("O2"), no_sanitize("address")))
+#endif
+
 /* ---- >>language ---- */
 
 #define __host__
@@ -383,7 +391,7 @@ struct state {
     std::map<const void *, struct known_kernel *> known;
 };
 /* Never destroyed: exit handlers of others may still call. */
-inline state &g() {
+NEO_EMU_QUICK inline state &g() {
     static state *s = [] {
         const char *text = getenv("NEO_EMU_SEED");
         state *made = new state;
@@ -438,24 +446,35 @@ inline cudaError_t enter(cudaError_t injected = cudaErrorUnknown) {
 
 /* ---- >>order: splitmix64; with seed 0 every choice is the first ---- */
 
-inline uint64_t random64() {
-    uint64_t z = g().random += 0x9e3779b97f4a7c15u;
+NEO_EMU_QUICK inline uint64_t random_of(uint64_t *at) {
+    uint64_t z = *at += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-inline bool shuffled() { return g().seed != 0; }
-inline size_t pick(size_t count) { return shuffled() ? (size_t)(random64() % count) : 0; }
-inline bool coin() { return pick(2) == 1; }
-template <class T> void shuffle(T *list, size_t count) {
-    if (shuffled())
-        for (size_t i = count; i > 1; i--) std::swap(list[i - 1], list[pick(i)]);
+NEO_EMU_QUICK inline uint64_t random64() { return random_of(&g().random); }
+NEO_EMU_QUICK inline bool shuffled() { return g().seed != 0; }
+NEO_EMU_QUICK inline size_t pick(size_t count) {
+    return shuffled() ? (size_t)(random64() % count) : 0;
+}
+NEO_EMU_QUICK inline bool coin() { return pick(2) == 1; }
+NEO_EMU_QUICK inline void shuffle(uint32_t *list, size_t count) {
+    if (!shuffled()) return;
+    uint64_t random = g().random;
+    for (size_t i = count; i > 1; i--) {
+        const size_t with = (size_t)(random_of(&random) % i);
+        const uint32_t last = list[i - 1];
+        list[i - 1] = list[with];
+        list[with] = last;
+    }
+    g().random = random;
 }
 
 /* ---- >>memory ---- */
 
 constexpr size_t RED = 256;               /* red zone on either side; also the alignment */
 constexpr size_t PAGE = 65536;            /* a multiple of every page size */
+constexpr size_t HUGE_PAGE = (size_t)2 << 20;      /* what device memory grows by */
 constexpr size_t REUSE_AFTER = (size_t)64 << 20;   /* addresses come back after so many others */
 constexpr unsigned char CANARY = 0xc5;
 /* Each 16 bits: a NaN as f16, bf16, f32 and f64, and a negative integer. */
@@ -471,6 +490,12 @@ inline void fill_junk(void *to, size_t bytes) {
     size_t i = 0;
     for (; i < bytes && ((uintptr_t)(p + i) & 7); i++) p[i] = junk[(uintptr_t)(p + i) & 1];
     for (int k = 0; k < 4; k++) word = word << 16 | JUNK;
+#if defined(__x86_64__)
+    size_t words = (bytes - i) / 8;
+    void *at = p + i;
+    i += 8 * words;
+    asm volatile("rep stosq" : "+D"(at), "+c"(words) : "a"(word) : "memory");
+#endif
     for (; i + 8 <= bytes; i += 8) *(volatile uint64_t *)(p + i) = word;
     for (; i < bytes; i++) p[i] = junk[(uintptr_t)(p + i) & 1];
 }
@@ -492,10 +517,13 @@ inline void unpoison(uintptr_t p, size_t bytes) {
 inline bool reserve_arena() {
     state &s = g();
     for (size_t bytes = (size_t)64 << 30; !s.base && bytes >= (size_t)64 << 20; bytes /= 2) {
-        void *p = mmap(nullptr, bytes + PAGE, PROT_NONE,
+        void *p = mmap(nullptr, bytes + HUGE_PAGE, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) continue;
-        s.base = ((uintptr_t)p + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+        s.base = ((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+#ifdef MADV_HUGEPAGE
+        madvise((void *)s.base, bytes, MADV_HUGEPAGE);
+#endif
         s.end = s.base + bytes;
         s.top = s.cursor = s.base;
 #ifdef NEO_EMU_KEYS
@@ -505,8 +533,8 @@ inline bool reserve_arena() {
     return s.base != 0;
 }
 /* Between open and shut the processor may touch device memory. They nest. With a protection key
-   the rights are a register of this thread; without, each page changes, which takes most of a
-   test's time. */
+   the rights are a register of this thread; without, each page changes, so that they are huge:
+   else this takes half of a test's time. */
 inline void protect(int rights) {
     state &s = g();
 #ifdef NEO_EMU_KEYS
@@ -570,7 +598,7 @@ inline void *device_allocate(size_t bytes) {
     if (!start) return nullptr;
     s.cursor = start + span;
     if (s.cursor - s.base > REUSE_AFTER + 2 * s.used) s.cursor = s.base;
-    grow((start + span + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
+    grow((start + span + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
     open_memory();
     unpoison(start, span);
     memset((void *)start, CANARY, RED);
@@ -614,13 +642,12 @@ inline void device_release(uintptr_t p) {
     auto it = s.live.find(p);
     open_memory();
     check_red_zones(p, it->second, "free");
-    const size_t keep = PAGE;             /* filled with junk; what lies beyond is given back */
-    fill_junk((void *)p, std::min(it->second.bytes, keep));
-    if (it->second.bytes > keep + 2 * PAGE) {
-        uintptr_t from = (p + keep + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
-        uintptr_t to = (p + it->second.bytes) & ~(uintptr_t)(PAGE - 1);
-        if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
-    }
+    /* Junk again; whole huge pages are given back. */
+    const uintptr_t end = p + it->second.bytes, to = end & ~(uintptr_t)(HUGE_PAGE - 1);
+    const uintptr_t from = std::min((p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1), end);
+    fill_junk((void *)p, from - p);
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+    fill_junk((void *)std::max(from, to), end - std::max(from, to));
     poison(p, it->second.bytes);
     shut_memory();
     s.used -= it->second.bytes;
@@ -638,6 +665,7 @@ struct fiber {
     const void *bottom = nullptr;         /* for AddressSanitizer */
     size_t stack_bytes = 0;
     void *fake_stack = nullptr;
+    fiber *next_idle = nullptr;
 #ifdef NEO_EMU_UCONTEXT
     ucontext_t context;
 #endif
@@ -758,7 +786,7 @@ inline fiber *fiber_create(size_t index) {
 /* The stack of the OS thread, whose place AddressSanitizer tells the first fiber that runs after
    it. */
 inline fiber *stack_to_learn;
-inline void fiber_arrived(void *fake_stack) {
+NEO_EMU_QUICK inline void fiber_arrived(void *fake_stack) {
 #ifdef NEO_EMU_ASAN
     const void *bottom = nullptr;
     size_t bytes = 0;
@@ -772,7 +800,7 @@ inline void fiber_arrived(void *fake_stack) {
     (void)fake_stack;
 #endif
 }
-inline void fiber_switch(fiber *from, fiber *to) {
+NEO_EMU_QUICK inline void fiber_switch(fiber *from, fiber *to) {
 #ifdef NEO_EMU_ASAN
     __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->stack_bytes);
 #endif
@@ -790,6 +818,7 @@ inline void fiber_switch(fiber *from, fiber *to) {
 
 /* ---- >>block: runs the threads of a block, each on a fiber from when it first waits ---- */
 
+enum { MOST_THREADS = 1024 };
 enum lane_state : unsigned char { NOT_STARTED, RUNNING, AT_BLOCK, AT_WARP, EXITED };
 
 enum operation : unsigned char {
@@ -829,6 +858,7 @@ struct launch {
 };
 struct executor {
     const launch *work = nullptr;
+    void *arguments = nullptr;            /* of the work */
     unsigned count = 0, next = 0, exited = 0;   /* threads of the block; started; done */
     lane *self = nullptr;
     fiber *now = nullptr;
@@ -838,47 +868,59 @@ struct executor {
     operation block_op = SYNCTHREADS;
     site block_site = {nullptr, 0};
     lane *block_first = nullptr;
-    std::vector<lane> lanes;
-    std::vector<uint32_t> order, ready;
-    size_t ready_head = 0;
-    std::vector<fiber *> fibers, idle;
+    lane lanes[MOST_THREADS];             /* whole warps; what no thread has keeps NOT_STARTED */
+    uint32_t order[MOST_THREADS];
+    uint32_t ready[MOST_THREADS];         /* a ring: each thread is in it once at most */
+    unsigned ready_head = 0, ready_count = 0;
+    std::vector<fiber *> fibers;
+    fiber *idle = nullptr;                /* a list */
 };
 inline executor &ex = *new executor;  /* never destroyed */
 inline uint3 thread_index, block_index;
 inline dim3 block_size, grid_size;
 inline void *dynamic_shared;
 
-inline void switch_to(fiber *to) {
+NEO_EMU_QUICK inline void switch_to(fiber *to) {
     fiber *from = ex.now;
     ex.now = to;
     fiber_switch(from, to);
 }
-inline fiber *idle_fiber() {
-    if (ex.idle.empty()) {
-        ex.fibers.push_back(fiber_create(ex.fibers.size()));
-        return ex.fibers.back();
+NEO_EMU_QUICK inline void push_idle(fiber *f) {
+    f->next_idle = ex.idle;
+    ex.idle = f;
+}
+NEO_EMU_QUICK inline fiber *pop_idle() {
+    fiber *f = ex.idle;
+    if (f) {
+        ex.idle = f->next_idle;
+    } else {
+        f = fiber_create(ex.fibers.size());
+        ex.fibers.push_back(f);
     }
-    fiber *f = ex.idle.back();
-    ex.idle.pop_back();
     return f;
 }
-inline bool any_ready() { return ex.ready_head < ex.ready.size(); }
+NEO_EMU_QUICK inline bool any_ready() { return ex.ready_count != 0; }
+NEO_EMU_QUICK inline void push_ready(const uint32_t *list, unsigned count) {
+    for (unsigned i = 0; i < count; i++)
+        ex.ready[(ex.ready_head + ex.ready_count++) % MOST_THREADS] = list[i];
+}
+NEO_EMU_QUICK inline void run_lane(lane *l) {
+    l->state = RUNNING;
+    ex.self = l;
+    thread_index = l->tid;
+}
 
 /* Leaves the running fiber for whoever may go on; the main one when nobody may. */
-inline void schedule() {
+NEO_EMU_QUICK inline void schedule() {
     fiber *to = &ex.main;
     if (!ex.failed && any_ready() && (ex.next >= ex.count || !coin())) {
-        lane *l = &ex.lanes[ex.ready[ex.ready_head++]];
-        if (!any_ready()) {
-            ex.ready.clear();
-            ex.ready_head = 0;
-        }
-        l->state = RUNNING;
-        ex.self = l;
-        thread_index = l->tid;
+        lane *l = &ex.lanes[ex.ready[ex.ready_head]];
+        ex.ready_head = (ex.ready_head + 1) % MOST_THREADS;
+        ex.ready_count--;
+        run_lane(l);
         to = l->on;
     } else if (!ex.failed && ex.next < ex.count) {
-        to = idle_fiber();
+        to = pop_idle();
     }
     if (to != ex.now) switch_to(to);
 }
@@ -888,15 +930,13 @@ inline void schedule() {
     for (;;) {
         if (!ex.failed && ex.next < ex.count && (!any_ready() || coin())) {
             lane *l = &ex.lanes[ex.order[ex.next++]];
-            l->state = RUNNING;
             l->on = ex.now;
-            ex.self = l;
-            thread_index = l->tid;
-            ex.work->invoke(ex.work->arguments.get());
+            run_lane(l);
+            ex.work->invoke(ex.arguments);
             ex.self->state = EXITED;
             ex.exited++;
         } else {
-            ex.idle.push_back(ex.now);
+            push_idle(ex.now);
             schedule();
         }
     }
@@ -925,11 +965,11 @@ inline std::string doing(const lane *l) {
     ex.failed = true;
     for (;;) switch_to(&ex.main);         /* its stack is forgotten: nothing on it may own memory */
 }
-inline bool same_site(site a, site b) {
+NEO_EMU_QUICK inline bool same_site(site a, site b) {
     return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
 }
 
-inline bool arrived(const lane &l, const lane &other) {
+NEO_EMU_QUICK inline bool arrived(const lane &l, const lane &other) {
     return other.state == AT_WARP && other.mask == l.mask && other.op == l.op &&
            same_site(other.at, l.at);
 }
@@ -957,27 +997,30 @@ inline void report_stuck() {
     }
 }
 
-inline void order_lanes() {
+/* Lanes in any order. Their warps come one after another, in any order, half of the time; else they
+   interleave. */
+NEO_EMU_QUICK inline void order_lanes() {
     if (!shuffled()) return;
-    shuffle(ex.order.data(), ex.count);
-    std::vector<uint32_t> warps((ex.count + 31) / 32), place_of(warps.size());
-    for (size_t i = 0; i < warps.size(); i++) warps[i] = (uint32_t)i;
-    shuffle(warps.data(), warps.size());
-    for (size_t i = 0; i < warps.size(); i++) place_of[warps[i]] = (uint32_t)i;
-    /* Lanes are in any order; put their warps in order, and half of the time let them interleave.
-       */
-    if (coin())
-        std::stable_sort(ex.order.begin(), ex.order.end(), [&](uint32_t a, uint32_t b) {
-            return place_of[a / 32] < place_of[b / 32];
-        });
+    uint32_t *order = ex.order, warps[32], begin[32], next[MOST_THREADS];
+    const unsigned count = ex.count, warp_count = (count + 31) / 32;
+    shuffle(order, count);
+    for (unsigned i = 0; i < warp_count; i++) warps[i] = i;
+    shuffle(warps, warp_count);
+    if (!coin()) return;
+    for (unsigned i = 0, at = 0; i < warp_count; i++) {
+        begin[warps[i]] = at;
+        at += warps[i] + 1 < warp_count ? 32 : count - 32 * warps[i];
+    }
+    for (unsigned i = 0; i < count; i++) next[begin[order[i] / 32]++] = order[i];
+    for (unsigned i = 0; i < count; i++) order[i] = next[i];
 }
-inline void prepare_lanes(const launch &work) {
+NEO_EMU_QUICK inline void prepare_lanes(const launch &work) {
     ex.work = &work;
     ex.count = work.block.x * work.block.y * work.block.z;
-    ex.lanes.resize((ex.count + 31) / 32 * 32);
-    ex.order.resize(ex.count);
-    for (unsigned i = 0; i < ex.lanes.size(); i++) {
-        if (i < ex.count) ex.order[i] = i;
+    ex.arguments = work.arguments.get();
+    for (unsigned i = 0; i < (ex.count + 31) / 32 * 32; i++) {
+        ex.order[i] = i;
+        ex.lanes[i].state = NOT_STARTED;
         ex.lanes[i].tid = uint3{i % work.block.x, i / work.block.x % work.block.y,
                                 i / work.block.x / work.block.y};
     }
@@ -986,21 +1029,20 @@ inline void run_block(size_t shared_bytes) {
     unsigned char *from = __start_neo_shared, *to = __stop_neo_shared;
     if (from < to) fill_junk(from, (size_t)(to - from));
     fill_junk(dynamic_shared, shared_bytes);
-    for (lane &l : ex.lanes) l.state = NOT_STARTED;
+    for (unsigned i = 0; i < ex.count; i++) ex.lanes[i].state = NOT_STARTED;
     order_lanes();
     ex.next = ex.exited = ex.at_block = ex.predicates = 0;
-    ex.ready.clear();
-    ex.ready_head = 0;
+    ex.ready_count = 0;
     ex.failed = false;
     ex.now = &ex.main;
-    switch_to(idle_fiber());
+    switch_to(pop_idle());
     if (!ex.failed && ex.exited == ex.count) return;
     if (!ex.failed) report_stuck();
     ex.failed = true;
-    ex.idle.clear();
+    ex.idle = nullptr;
     for (size_t i = 0; i < ex.fibers.size(); i++) {
         fiber_reset(ex.fibers[i], i);
-        ex.idle.push_back(ex.fibers[i]);
+        push_idle(ex.fibers[i]);
     }
 }
 inline cudaError_t run_launch(const launch &work) {
@@ -1045,7 +1087,7 @@ inline cudaError_t run_launch(const launch &work) {
     return g().sticky;
 }
 
-inline unsigned block_barrier(operation op, int predicate, site at) {
+NEO_EMU_QUICK inline unsigned block_barrier(operation op, int predicate, site at) {
     lane *l = ex.self;
     l->state = AT_BLOCK;
     l->op = op;
@@ -1068,8 +1110,7 @@ inline unsigned block_barrier(operation op, int predicate, site at) {
         ex.at_block = 0;
         ex.block_result = ex.predicates;
         order_lanes();
-        ex.ready = ex.order;
-        ex.ready_head = 0;
+        push_ready(ex.order, ex.count);
     }
     schedule();
     return ex.block_result;
@@ -1112,7 +1153,7 @@ inline void __threadfence_system() {}
 namespace neo_emu {
 
 /* What lane `id` of the warp gets; all lanes of the mask have arrived. */
-inline uint64_t shuffle_result(const lane *warp, unsigned id) {
+NEO_EMU_QUICK inline uint64_t shuffle_result(const lane *warp, unsigned id) {
     const lane &l = warp[id];
     unsigned width = (unsigned)l.width, first = id & ~(width - 1), from = id;
     if (l.op == SHFL) from = first | (l.argument & (width - 1));
@@ -1122,7 +1163,7 @@ inline uint64_t shuffle_result(const lane *warp, unsigned id) {
     if (from < 32 && (l.mask >> from & 1)) return warp[from].value;
     return 0xfffdfffdfffdfffdu;           /* undefined in CUDA */
 }
-inline uint64_t reduce(const lane *warp, unsigned mask, operation op) {
+NEO_EMU_QUICK inline uint64_t reduce(const lane *warp, unsigned mask, operation op) {
     bool first = true;
     uint32_t r = 0;
     for (unsigned b = 0; b < 32; b++) {
@@ -1142,7 +1183,7 @@ inline uint64_t reduce(const lane *warp, unsigned mask, operation op) {
     }
     return r;
 }
-inline void complete_warp(lane *warp, unsigned mask, operation op) {
+NEO_EMU_QUICK inline void complete_warp(lane *warp, unsigned mask, operation op) {
     uint64_t common = 0;
     unsigned set = 0;
     for (unsigned b = 0; b < 32; b++)
@@ -1155,7 +1196,7 @@ inline void complete_warp(lane *warp, unsigned mask, operation op) {
     unsigned count = 0;
     for (unsigned b = 0; b < 32; b++) {
         if (!(mask >> b & 1)) continue;
-        list[count++] = (uint32_t)(warp + b - ex.lanes.data());
+        list[count++] = (uint32_t)(warp + b - ex.lanes);
         lane &l = warp[b];
         l.result = common;
         if (op >= SHFL && op <= SHFL_XOR) l.result = shuffle_result(warp, b);
@@ -1165,15 +1206,15 @@ inline void complete_warp(lane *warp, unsigned mask, operation op) {
         }
     }
     shuffle(list, count);
-    ex.ready.insert(ex.ready.end(), list, list + count);
+    push_ready(list, count);
     for (unsigned i = 0; i < count; i++) ex.lanes[list[i]].state = RUNNING;
 }
 /* Waits for all lanes of the mask at the same line; those that are there already stay asleep until
    then. */
-inline uint64_t warp_barrier(operation op, unsigned mask, uint64_t value, uint32_t argument,
-                             int width, site at) {
+NEO_EMU_QUICK inline uint64_t warp_barrier(operation op, unsigned mask, uint64_t value,
+                                           uint32_t argument, int width, site at) {
     lane *l = ex.self;
-    unsigned index = (unsigned)(l - ex.lanes.data()), id = index & 31;
+    unsigned index = (unsigned)(l - ex.lanes), id = index & 31;
     l->op = op;
     l->at = at;
     l->mask = mask;
@@ -1259,7 +1300,7 @@ template <class T> unsigned __match_any_sync(unsigned mask, T value, NEO_EMU_SIT
 }
 /* Threads of a warp need not run together, so that a thread may find itself alone. */
 inline unsigned __activemask() {
-    return 1u << ((neo_emu::ex.self - neo_emu::ex.lanes.data()) & 31);
+    return 1u << ((neo_emu::ex.self - neo_emu::ex.lanes) & 31);
 }
 
 #define NEO_EMU_REDUCE(name, type, op)                                                             \
@@ -1533,7 +1574,7 @@ namespace neo_emu {
 /* What the lanes of each warp show each other between two barriers. */
 inline const void *shown[32][32];
 inline const void *const *show(const void *mine, unsigned *id, site at) {
-    const unsigned index = (unsigned)(ex.self - ex.lanes.data());
+    const unsigned index = (unsigned)(ex.self - ex.lanes);
     *id = index & 31;
     shown[index / 32][*id] = mine;
     warp_barrier(SYNCWARP, ~0u, 0, 0, 32, at);
@@ -1721,7 +1762,7 @@ inline cudaError_t check_launch(const void *kernel, dim3 grid, dim3 block, size_
     if (grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535)
         return cudaErrorInvalidConfiguration;
     if (block.x > 1024 || block.y > 1024 || block.z > 64) return cudaErrorInvalidConfiguration;
-    if ((uint64_t)block.x * block.y * block.z > 1024) return cudaErrorInvalidConfiguration;
+    if ((uint64_t)block.x * block.y * block.z > MOST_THREADS) return cudaErrorInvalidConfiguration;
     return shared_bytes > most ? cudaErrorInvalidValue : cudaSuccess;
 }
 inline cudaError_t check_pointer(const char *kernel, size_t index, const void *p) {
