@@ -430,6 +430,9 @@ typedef struct neo_group {
     void (*patient)(void *user, int on);
     /* NULL, or bytes of data of rank `from` to data of rank `to`: only these two call it. */
     neo_status (*pass)(void *user, int from, int to, void *data, size_t bytes);
+    /* NULL, or sum, of words in memory of the device of the ranks' contexts, among its calls: where
+       these are recorded, on all ranks, no host waits for it. */
+    neo_status (*sum_there)(void *user, int64_t *words, int count);
 } neo_group;
 
 /* ---------------------------------------------------------------------------
@@ -2944,16 +2947,28 @@ NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
    CALLS, by the caller's thread: mark as neo__event_mark, but what is recorded is only launched;
    WAIT: calls from here on come behind the event (outside of a recorded step the host waits, too),
    and where a rank's word says stop they have no effect. MOVES, from any thread: mark and wait of
-   the stream of exchanges, also for an event of another device. HEAR: there, event is the word of
-   another rank (neo_device.stop) whose number in the job is `rank`. PASS_ON: there, event is this
-   rank's word; the one behind it becomes 1 where this or one that was heard says stop. */
+   the stream of exchanges, also for an event of another device. PASS_ON: there, event is this
+   rank's word; the one behind it becomes 1 where this or one that was heard says stop. OVER: an
+   exchange that passed never comes, event is a text that says why, of the error `code`: behind it
+   calls have no effect. */
 enum {
-    NEO__ORDER_CALLS, NEO__ORDER_WAIT, NEO__ORDER_MOVES, NEO__ORDER_MOVES_WAIT, NEO__ORDER_HEAR,
-    NEO__ORDER_PASS_ON
+    NEO__ORDER_CALLS, NEO__ORDER_WAIT, NEO__ORDER_MOVES, NEO__ORDER_MOVES_WAIT, NEO__ORDER_PASS_ON,
+    NEO__ORDER_OVER
 };
-NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, int rank);
-/* The stream of exchanges while calls go into a recorded step, else NULL; stop may be NULL. */
+NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, int code);
+/* The stream of exchanges while calls go into a recorded step, else NULL; stop may be NULL.
+   neo__device_heard: where the word comes (a byte) of the rank of that number in the job; NULL:
+   there is no room for it. */
 NEO_API void *neo__device_passes(const neo_ctx *ctx, void **stop);
+NEO_API void *neo__device_heard(const neo_ctx *ctx, int rank);
+/* Looked at again and again while the host waits for the device, from the `on` to the off: it ends
+   what would not end. 1: the device cannot be waited for. turn: from 0 on in each wait. */
+typedef struct neo__lookout {
+    int (*look)(struct neo__lookout *watch, int turn);
+    void *user;
+    struct neo__lookout *next;
+} neo__lookout;
+NEO_API void neo__device_watch(const neo_ctx *ctx, neo__lookout *watch, int on);
 #endif
 /* Calls of the device from here on run beside those before, behind the mark of an event alone; and,
    NULL, in their order again. Such calls may leave something to the others where the host has
@@ -3629,9 +3644,10 @@ typedef struct neo__optim_call {
     float *most;     /* host; a NaN above all */
     /* While the device records: a norm with `later` leaves sums and most alone; the factor that
        limits it to clip_norm stays there, and a step with clip_there takes it for step.clip. A norm
-       that is not finite stops the recorded step. */
+       that is not finite stops the recorded step. group: whose sums count, or NULL. */
     float clip_norm;
     int clip_there;
+    const neo_group *group;
     neo__later later; /* answer: neo__optim_found */
 } neo__optim_call;
 typedef struct neo__optim_found {
@@ -3841,8 +3857,11 @@ struct neo_device {
     const char *advice; /* a warning for its contexts, which each give it once; NULL: none */
     /* While calls go into a recorded step: the stream of exchanges that it passes without the host,
        and the word there that says stop, for other ranks, and one behind it (neo__device_order).
-       Else NULL. */
+       Else NULL. heard: [hears] of other ranks. watch: see neo__device_watch. */
     void *passes, *stop;
+    char *heard;
+    int32_t hears;
+    struct neo__lookout *watch;
     /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
     void (*range)(const char *name);
     void (*destroy)(neo_device *d);
@@ -3877,7 +3896,7 @@ struct neo_device {
     void (*event_free)(neo_device *d, void *event);
     neo_status (*event_mark)(neo_device *d, void *event);
     neo_status (*event_wait)(neo_device *d, void *event);
-    neo_status (*order)(neo_device *d, int what, void *event, int rank); /* not of the CPU */
+    neo_status (*order)(neo_device *d, int what, void *event, int code); /* not of the CPU */
     neo_status (*aside)(neo_device *d, void *event); /* see neo__device_aside; not of the CPU */
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
@@ -4417,12 +4436,26 @@ NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
 NEO_API neo_status neo__device_aside(neo_ctx *ctx, void *event) {
     return ctx->on->aside(ctx->on, event);
 }
-NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, int rank) {
-    return ctx->on->order(ctx->on, what, event, rank);
+NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, int code) {
+    return ctx->on->order(ctx->on, what, event, code);
 }
 NEO_API void *neo__device_passes(const neo_ctx *ctx, void **stop) {
     if (stop) *stop = ctx->on->stop;
     return ctx->on->passes;
+}
+NEO_API void *neo__device_heard(const neo_ctx *ctx, int rank) {
+    return rank < ctx->on->hears ? ctx->on->heard + rank : NULL;
+}
+NEO_API void neo__device_watch(const neo_ctx *ctx, neo__lookout *watch, int on) {
+    neo__lookout **at = &ctx->on->watch, *first = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+    if (on) {
+        do watch->next = first;
+        while (!__atomic_compare_exchange_n(at, &first, watch, 0, __ATOMIC_ACQ_REL,
+                                            __ATOMIC_ACQUIRE));
+        return;
+    }
+    while (*at && *at != watch) at = &(*at)->next;
+    if (*at) __atomic_store_n(at, watch->next, __ATOMIC_RELEASE);
 }
 #endif
 NEO_API void neo__device_release(neo_device *device) {
@@ -11366,10 +11399,12 @@ static neo_status neo__optim_check_norm(double norm, int64_t step) {
     return NEO_OK;
 }
 /* While a step is recorded the norm need not come to the host, unless others must be added to it
-   (ranks, tables) or LAMB needs it. Norm and factor come later: see >>deferred-answers. */
+   (tables; ranks that add no sums there) or LAMB needs it. Norm and factor come later: see
+   >>deferred-answers. */
 static int neo__optim_norm_stays_on_device(const neo_optim *o) {
-    return o->ctx->on->recording && o->group.size == 1 && !o->has_squares && o->param_count > 0 &&
-           o->desc.kind != NEO_OPTIM_LAMB;
+    const int adds = o->group.sum_there && o->desc.clip_norm_type <= FLT_MAX;
+    return o->ctx->on->recording && (o->group.size == 1 || adds) && !o->has_squares &&
+           o->param_count > 0 && o->desc.kind != NEO_OPTIM_LAMB;
 }
 typedef struct neo__optim_clip {
     neo_optim *o;
@@ -11398,6 +11433,7 @@ static neo_status neo__optim_norm(neo_optim *optim, int later, double *norm) {
     call.most = &most;
     call.clip_norm = optim->desc.clip_norm;
     if (later) call.later = answer;
+    if (later && optim->group.size > 1) call.group = &optim->group;
     NEO__TRY(neo__optim_run(optim, &call));
     if (later) return NEO_OK;
     if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(optim, most, norm);

@@ -254,11 +254,13 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
    each rank's context (and so those of groups split from it), but for those of neo_comm_agree and
    neo_comm_group. The calls and their bits are the same. Of a group over NCCL it is neo_comm_split.
    Order     a call begins when all that was called on the context's device before it is done; with
-             a ticket it returns before (but over MPI and NCCL a step that is recorded for a graph
-             runs first), and the device goes on with what is called meanwhile. Over threads a
-             recorded step passes a call: no host waits, and its result is there for the step's
-             later calls, or for all when it is over. An error that a rank finds in its step then
-             comes as neo_cuda_graph_begin says, on the others that heard of it as NEO_ERR_PEER.
+             a ticket it returns before, and the device goes on with what is called meanwhile. Over
+             MPI, which moves what is there, a step that is recorded for a graph runs first. Over
+             threads and NCCL it passes a call: no host waits, and its result is there for the
+             step's later calls, or for all when it is over. A rank's error in its step then comes
+             as neo_cuda_graph_begin says, on the others that heard of it as NEO_ERR_PEER; over
+             NCCL also that of ranks that do not come within timeout_ms of the host's wait for the
+             step. There all ranks record a step or none (NEO_ERR_DIVERGED).
    Transfers threads: copies from device to device. MPI: a CUDA-aware one gets device memory, any
              other pinned memory, in pieces that are copied.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
@@ -668,7 +670,7 @@ typedef struct neo__call {
     int32_t op, dtype, reduce;
     int32_t root; /* of a sum over leaves of which a rank has several subtrees: leaves */
     int32_t wire, exponent; /* of rows: 1 + wire; else 0 */
-    uint64_t past;          /* NCCL: a hash of the calls that were not agreed on; else 0 */
+    uint64_t past; /* NCCL: a hash of calls not agreed on; last bit: a recorded step passes it */
     char label[NEO__COMM_LABEL]; /* zeros behind its end */
 } neo__call;
 NEO__STATIC_ASSERT(sizeof(neo__call) == 48 + NEO__COMM_LABEL, "calls are compared byte for byte");
@@ -691,7 +693,8 @@ typedef struct neo__xfer {
     struct neo__message *message;
     int copied;       /* threads: only the link model holds it back */
     int arrived;      /* threads: it is at the receiver's link, which may still be busy */
-    int held;         /* MPI: a receive of data, not posted before the call is agreed to */
+    int held; /* MPI: a receive of data, not posted before the call is agreed to; NCCL: the word
+                 that says stop goes with it */
     size_t posted;    /* MPI: bytes of data for which there is, or was, a request */
     int started;      /* MPI: its requests are valid */
     size_t staged;    /* MPI: bytes of device memory whose request is on pinned memory */
@@ -801,6 +804,7 @@ typedef struct neo__comm_scratch {
     size_t stage_bytes;     /* 0: nothing is staged */
     int stage_slots;
     int direct; /* MPI takes device memory */
+    int passes; /* recorded steps pass calls */
     void *stream, *stop, *mark[3]; /* the call's; marks: of each half of xfer; of calls' ends */
 } neo__comm_scratch;
 /* Numbers and label of the next call. */
@@ -890,7 +894,9 @@ static neo__call_text neo__call_name(const neo__call *call) {
         neo__append(to, room, " as %s", neo_wire_name((neo_wire)(call->wire - 1)));
     if (call->label[0])
         neo__append(to, room, " of '%.*s'", (int)NEO__COMM_LABEL - 1, call->label);
-    if (call->past) neo__append(to, room, " after calls %08x", (unsigned)(call->past >> 32));
+    if (call->past >> 32)
+        neo__append(to, room, " after calls %08x", (unsigned)(call->past >> 32));
+    if (call->past & 1) neo__append(to, room, ", recorded");
     return t;
 }
 /* The reason why the group is broken, if it is the first; from either of its threads. */
@@ -978,17 +984,13 @@ static void neo__comm_trace(neo_comm *comm, const neo__work *work, int64_t began
     const neo_comm_counter *after = &comm->stats.op[call->op];
     NEO__ZERO(neo__span, span);
     span.name = call->op == (int)NEO_COMM_SEND && work->receives ? "recv" : neo__op_names[call->op];
-    span.begin_ns = began;
-    span.end_ns = neo_time_ns();
-    span.issued_ns = work->issued_ns;
-    span.number = call->sequence;
-    span.ticket = work->ticket;
+    span.begin_ns = began, span.end_ns = neo_time_ns(), span.issued_ns = work->issued_ns;
+    span.number = call->sequence, span.ticket = work->ticket;
     span.sent[0] = after->bytes[NEO_LEVEL_LOCAL] - before->bytes[NEO_LEVEL_LOCAL];
     span.sent[1] = after->bytes[NEO_LEVEL_CROSS] - before->bytes[NEO_LEVEL_CROSS];
     span.sent[2] = after->control_bytes - before->control_bytes;
     span.buffer_bytes = NEO__MAX(work->in_count, work->out_count) * (int64_t)work->each;
-    span.kind = (int16_t)NEO__SPAN_SENDS;
-    span.op = (int16_t)call->op;
+    span.kind = (int16_t)NEO__SPAN_SENDS, span.op = (int16_t)call->op;
     span.group = (int16_t)comm->trace_group;
     span.peer = call->op == (int)NEO_COMM_SEND ? comm->world[work->peer] : -1;
     memcpy(span.label, call->label, sizeof span.label);
@@ -997,13 +999,9 @@ static void neo__comm_trace(neo_comm *comm, const neo__work *work, int64_t began
 static void neo__comm_trace_wait(neo_comm *comm, int64_t began, neo_ticket ticket) {
     NEO__ZERO(neo__span, span);
     if (!neo__comm_traced(comm)) return;
-    span.name = "wait";
-    span.begin_ns = began;
-    span.end_ns = neo_time_ns();
-    span.number = -1;
-    span.ticket = ticket;
-    span.kind = (int16_t)NEO__SPAN_WAIT;
-    span.group = (int16_t)comm->trace_group;
+    span.name = "wait", span.begin_ns = began, span.end_ns = neo_time_ns();
+    span.number = -1, span.ticket = ticket;
+    span.kind = (int16_t)NEO__SPAN_WAIT, span.group = (int16_t)comm->trace_group;
     comm->trace_waited = NEO__MAX(comm->trace_waited, ticket + 1);
     neo__trace_add(comm->ctx, &span);
 }
@@ -1054,6 +1052,11 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
     return status;
 }
 /* ---- the queue ---- */
+static void neo__work_done(neo_comm *comm, const neo__work *work, neo_status status) {
+    comm->queue.finished++;
+    if (work->stream && !comm->queue.passed) comm->queue.passed = comm->queue.finished;
+    comm->queue.succeeded += status == NEO_OK;
+}
 static void neo__comm_main(void *arg) {
     neo_comm *comm = (neo_comm *)arg;
     neo__mutex_lock(&comm->lock);
@@ -1067,9 +1070,7 @@ static void neo__comm_main(void *arg) {
         neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->failure */
         neo__mutex_lock(&comm->lock);
         comm->queue.serves = 0;
-        comm->queue.finished++;
-        if (w->stream && !comm->queue.passed) comm->queue.passed = comm->queue.finished;
-        comm->queue.succeeded += status == NEO_OK;
+        neo__work_done(comm, w, status);
         neo__clock_wake(comm->clock, &comm->queue.changed);
     }
     comm->queue.ended = 1;
@@ -1085,8 +1086,9 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
     return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
 }
 /* The device's next calls come behind what passed. */
-static neo_status neo__comm_passed(const neo_comm *c) {
-    return neo__device_order(c->ctx, NEO__ORDER_WAIT, c->scratch.mark[2], 0);
+static neo_status neo__comm_passed(neo_comm *c) {
+    const neo_status status = neo__device_order(c->ctx, NEO__ORDER_WAIT, c->scratch.mark[2], 0);
+    return status == NEO_OK && c->nccl ? neo__comm_check(c, "neo_comm") : status;
 }
 /* Operations before `end` are done; NEO_OK: well, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
@@ -1128,8 +1130,7 @@ static void neo__work_place(neo_comm *comm, neo__work *slot, const neo__work *wo
     if (work->in_counts) memmove(counts, work->in_counts, bytes);
     if (work->out_counts) memmove(counts + comm->size, work->out_counts, bytes);
     *slot = *work;
-    slot->slot_counts = counts;
-    slot->ready = ready;
+    slot->slot_counts = counts, slot->ready = ready;
     slot->place = comm->next.on_host ? NEO_HOST : comm->place;
     comm->next.on_host = 0;
     if (work->in_counts) slot->in_counts = counts;
@@ -1147,7 +1148,7 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     if (neo__comm_traced(comm)) work->issued_ns = neo_time_ns();
     work->ticket = ticket ? comm->queue.issued : -1;
     const int there = work->ready && work->place == NEO_DEVICE;
-    if (there && comm->transport->release)
+    if (there && comm->scratch.passes)
         work->stream = neo__device_passes(comm->ctx, &work->stop);
     if (work->stream)
         NEO__TRY(neo__comm_behind(comm, &work->call, NEO__ORDER_CALLS, work->ready));
@@ -1165,11 +1166,8 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     *ticket = comm->queue.issued++;
     neo__clock_wake(comm->clock, &comm->queue.changed);
     neo__mutex_unlock(&comm->lock);
-    if (comm->queue.inline_only) {
-        /* A failure shows when it is waited for, as it would. */
-        comm->queue.succeeded += neo__comm_execute(comm, work) == NEO_OK;
-        comm->queue.finished++;
-    }
+    if (comm->queue.inline_only) /* a failure shows when it is waited for, as it would */
+        neo__work_done(comm, work, neo__comm_execute(comm, work));
     return NEO_OK;
 }
 NEO__HOT_END
@@ -1346,11 +1344,8 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     NEO__ZERO(neo_comm, new_one);
     neo_comm *comm;
     *out = NULL;
-    new_one.ctx = ctx;
-    new_one.transport = transport;
-    new_one.desc = *desc;
-    new_one.rank = rank;
-    new_one.size = size;
+    new_one.ctx = ctx, new_one.transport = transport, new_one.desc = *desc;
+    new_one.rank = rank, new_one.size = size;
     new_one.tree.shards = NEO__MAX(neo_ctx_repro_shards(ctx), size); /* at least a leaf each */
     new_one.bytes = neo__comm_measure(&new_one);
     comm = (neo_comm *)neo__comm_alloc(ctx, new_one.bytes);
@@ -1376,8 +1371,7 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
 }
 /* Rank `theirs` of a group becomes rank `mine` of one that is made from it. */
 static void neo__comm_take_rank(neo_comm *sub, int mine, const neo_comm *from, int theirs) {
-    sub->world[mine] = from->world[theirs];
-    sub->node[mine] = from->node[theirs];
+    sub->world[mine] = from->world[theirs], sub->node[mine] = from->node[theirs];
 }
 /* The thread, if there is one, ends; in a broken group what still waits in the queue fails. */
 static void neo__comm_stop(neo_comm *c) {
@@ -1400,8 +1394,7 @@ static void neo__comm_free(neo_comm *c) {
 /* A group knows those split from it: a rank that gives up does so in all. */
 static void neo__comm_adopt(neo_comm *parent, neo_comm *child) {
     if (!child) return;
-    child->parent = parent;
-    child->sibling = parent->child;
+    child->parent = parent, child->sibling = parent->child;
     parent->child = child;
 }
 static void neo__comm_part(neo_comm *c) {
@@ -1511,8 +1504,7 @@ static neo_status neo__split_make(neo_comm *comm, const neo__ballot *ballots, in
     NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, members, out));
     neo_comm *sub = *out;
     for (int p = 0; p < members; p++) neo__comm_take_rank(sub, p, comm, (int)ballots[p].rank);
-    sub->clock = comm->clock;
-    sub->place = where;
+    sub->clock = comm->clock, sub->place = where;
     if (where == NEO_DEVICE) /* two segments of a sum are under way */
         sub->threads.ring_length = 2 * sub->threads.ring_length - 2;
     NEO__TRY(comm->transport->member(sub, comm, token));
@@ -1524,9 +1516,7 @@ static neo_status neo__split_run(neo_comm *comm, neo__ballot *ballots, int color
     enum { WORDS = sizeof(neo__ballot) / sizeof(int64_t) };
     NEO__ZERO(neo__ballot, mine);
     neo_status status = NEO_OK;
-    mine.color = color < 0 ? -1 : color;
-    mine.key = key;
-    mine.rank = comm->rank;
+    mine.color = color < 0 ? -1 : color, mine.key = key, mine.rank = comm->rank;
     comm->next.on_host = 1;
     NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
     int members = color < 0 ? 0 : neo__ballot_members(ballots, comm->size, color);
@@ -1645,7 +1635,8 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    A message has a mark of the sender's stream and the word that says that its step stops; the
    receiver's stream waits for the mark, and copies; its own mark goes back with the message, and
    the sender's stream waits for that. A last mark is what later calls of the step wait for. So
-   nothing waits on a device for what is not launched yet. Ranks that record and others mix.
+   nothing waits on a device for what is not launched yet. Ranks that record and others mix. Over
+   NCCL the words go as messages, so that all ranks of a group record, or none.
    ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
     return c->transport->release && c->scratch.place == NEO_HOST;
@@ -1675,7 +1666,8 @@ static neo_status neo__comm_behind(neo_comm *c, const neo__call *call, int what,
 static neo_status neo__comm_passes_on(neo_comm *c, const neo__call *call) {
     NEO__TRY(neo__comm_behind(c, call, NEO__ORDER_PASS_ON, c->scratch.stop));
     c->scratch.stop = (int64_t *)c->scratch.stop + 1;
-    return NEO_OK;
+    if (!c->transport->copy) return NEO_OK;
+    return c->transport->copy(c, c->scratch.stop, c->scratch.stop, 0); /* sends come behind it */
 }
 /* The mark behind which the sends of a round are, in the half of xfer where this one is. */
 static void *neo__comm_sent(const neo_comm *c, const neo__xfer *x) {
@@ -1708,6 +1700,9 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG,
                "neo_comm_split_device: the context of rank %d has no device", c->world[c->rank]);
     NEO__TRY(neo__comm_events_make(c));
+    c->scratch.passes = c->transport->release != NULL || c->host != NULL;
+    for (int p = 0; p < c->size; p++)
+        c->scratch.passes = c->scratch.passes && neo__device_heard(c->ctx, c->world[p]);
     neo__live_inside(c->ctx, 1);
     neo_status status = neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch);
     neo__live_inside(c->ctx, -1);
@@ -1758,13 +1753,9 @@ NEO__HOT_BEGIN
 static neo__combine_call neo__sum_of(const neo__call *call, const void *const *piece,
                                      const int *leaves, int count, void *out, int64_t n) {
     NEO__ZERO(neo__combine_call, sum);
-    sum.dtype = (neo_dtype)call->dtype;
-    sum.reduce = (int)call->reduce;
-    sum.count = count;
-    sum.piece = piece;
-    sum.leaves = leaves;
-    sum.out = out;
-    sum.n = n;
+    sum.dtype = (neo_dtype)call->dtype, sum.reduce = (int)call->reduce;
+    sum.count = count, sum.piece = piece, sum.leaves = leaves;
+    sum.out = out, sum.n = n;
     return sum;
 }
 /* ---- rounds of transfers ---- */
@@ -1776,17 +1767,13 @@ static neo__xfer *neo__round_add(neo__round *r, int peer, int send, const void *
                                  int first, int view) {
     neo__xfer *x = &r->xfer[r->count++];
     memset(x, 0, sizeof *x);
-    x->peer = peer;
-    x->send = send;
-    x->data = (void *)(uintptr_t)data;
-    x->bytes = x->whole = bytes;
-    x->first = first;
-    x->view = view;
+    x->peer = peer, x->send = send, x->first = first, x->view = view;
+    x->data = (void *)(uintptr_t)data, x->bytes = x->whole = bytes;
     return x;
 }
 static neo_status neo__round_start(neo_comm *comm, const neo__call *call, neo__round *r) {
     NEO_ASSERT(r->xfer + r->count <= comm->scratch.xfer + comm->scratch.xfer_count);
-    if (comm->scratch.stream)
+    if (comm->scratch.stream && !comm->nccl)
         NEO__TRY(neo__comm_behind(comm, call, NEO__ORDER_MOVES, neo__comm_sent(comm, r->xfer)));
     for (int send = 0; send < 2; send++)
         for (int i = 0; i < r->count; i++)
@@ -1918,10 +1905,9 @@ static neo_status neo__reduce_parts(neo_comm *comm, const neo__work *work, const
     neo__reducing j;
     int64_t most = 0;
     j.mine = work->pieces ? work->piece : &work->in;
-    j.offset = offset;
+    j.offset = offset, j.size = work->each;
     j.pieces_of = work->pieces ? comm->tree.pieces_of : comm->tree.identity;
     j.leaves = work->pieces ? comm->tree.leaves : comm->tree.ones;
-    j.size = work->each;
     j.first_piece = j.pieces_of[comm->rank];
     j.pieces = j.pieces_of[comm->rank + 1] - j.first_piece;
     for (int p = 0; p < comm->size; p++)
@@ -2108,8 +2094,7 @@ static neo_status neo__rows_run(neo_comm *comm, const neo__work *w) {
     char *from = (char *)w->rows.workspace, *to = from;
     if (gathers) from += (size_t)w->at * w->each;
     else to += (size_t)w->in_count * w->each;
-    coded.in = from;
-    coded.out = to;
+    coded.in = from, coded.out = to;
     for (int p = 0; p < comm->size && sums; p++) w->slot_counts[comm->size + p] = w->out_count;
     if (sums) coded.out_counts = w->slot_counts + comm->size;
     neo__wire_call encode =
@@ -2157,14 +2142,9 @@ NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
                                int64_t count, const int64_t *counts, neo_dtype dtype) {
     NEO__ZERO(neo__work, w);
-    w.function = function;
-    w.call.op = (int32_t)op;
-    w.call.dtype = (int32_t)dtype;
-    w.call.count = w.count = w.in_count = w.out_count = count;
-    w.in_counts = counts;
-    w.in = in;
-    w.out = out;
-    w.each = neo_dtype_size(dtype);
+    w.function = function, w.call.op = (int32_t)op, w.call.dtype = (int32_t)dtype;
+    w.call.count = w.count = w.in_count = w.out_count = count, w.in_counts = counts;
+    w.in = in, w.out = out, w.each = neo_dtype_size(dtype);
     return w;
 }
 static neo_status neo__check_reduce(const neo__work *w) {
@@ -2297,8 +2277,7 @@ static neo_status neo__pair_issue(neo_comm *comm, const char *function, const vo
                                   neo_ticket *ticket) {
     neo__work w =
         neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, NULL, dtype);
-    w.peer = peer;
-    w.receives = receives;
+    w.peer = peer, w.receives = receives;
     NEO__TRY(neo__comm_check(comm, function));
     NEO__CHECK(peer >= 0 && peer < comm->size && peer != comm->rank, NEO_ERR_ARG,
                "%s: peer %d is not another rank of a group of %d", function, peer, comm->size);
@@ -2396,8 +2375,7 @@ static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *row
                rows->workspace ? rows->workspace_bytes : (size_t)0, needs);
     w->rows = *rows;
     w->each = neo_wire_row_bytes(rows->wire, rows->cols);
-    w->call.wire = (int32_t)rows->wire + 1;
-    w->call.exponent = (int32_t)rows->exponent;
+    w->call.wire = (int32_t)rows->wire + 1, w->call.exponent = (int32_t)rows->exponent;
     return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
@@ -2473,8 +2451,7 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
         const int64_t shape[3] = {places, nodes, count};
         neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
         neo_tensor dst = neo_tensor_nd(out, dtype, 3, shape);
-        src.stride[0] = count;
-        src.stride[1] = places * count;
+        src.stride[0] = count, src.stride[1] = places * count;
         src.place = dst.place = NEO_DEVICE;
         return neo_tensor_copy(c->ctx, src, dst);
     }
@@ -2623,15 +2600,16 @@ static neo_status neo__group_pass(void *user, int from, int to, void *data, size
     if (comm->rank == from) return neo_comm_send(comm, data, (int64_t)bytes, NEO_U8, to, NULL);
     return neo_comm_recv(comm, data, (int64_t)bytes, NEO_U8, from, NULL);
 }
+static neo_status neo__group_sum_there(void *user, int64_t *words, int count) {
+    return neo_comm_all_reduce((neo_comm *)user, NEO_REDUCE_SUM, words, words, count, NEO_I64,
+                               NULL);
+}
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
     neo_group group;
-    group.rank = comm->rank;
-    group.size = comm->size;
-    group.agree = neo__group_agree;
-    group.sum = neo__group_sum;
-    group.user = comm;
-    group.patient = neo__group_patient;
-    group.pass = neo__group_pass;
+    group.rank = comm->rank, group.size = comm->size, group.user = comm;
+    group.agree = neo__group_agree, group.sum = neo__group_sum;
+    group.patient = neo__group_patient, group.pass = neo__group_pass;
+    group.sum_there = comm->scratch.passes ? neo__group_sum_there : NULL;
     return group;
 }
 /* ---- samples ---- */
@@ -2691,9 +2669,7 @@ static void neo__input_take(neo_comm_input *in, int wait_ms) {
     in->source = NEO_END;
 #else
     struct pollfd wait;
-    wait.fd = in->file;
-    wait.events = POLLIN;
-    wait.revents = 0;
+    wait.fd = in->file, wait.events = POLLIN, wait.revents = 0;
     if (poll(&wait, 1, wait_ms) <= 0) return;
     ssize_t n = read(in->file, in->data[in->put % NEO__INPUT_BLOCKS], NEO__INPUT_BLOCK);
     if (n > 0) {
@@ -2835,8 +2811,7 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
                         (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
     }
     memset(in, 0, sizeof *in);
-    in->group = group;
-    in->file = -1;
+    in->group = group, in->file = -1;
     neo__mutex_init(&in->lock);
     neo__cond_init(&in->changed);
     *out = in;
@@ -2994,11 +2969,8 @@ static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_
     neo__seat *seat = (neo__seat *)neo__comm_alloc(ctx, bytes);
     if (!seat) return NULL;
     (void)neo__seat_layout(seat, (char *)seat, size, ring_length);
-    seat->ctx = ctx;
-    seat->bytes = bytes;
-    seat->size = size;
-    seat->ring_length = ring_length;
-    seat->references = size;
+    seat->ctx = ctx, seat->bytes = bytes, seat->size = size;
+    seat->ring_length = ring_length, seat->references = size;
     neo__mutex_init(&seat->lock);
     neo__cond_init(&seat->wake);
     seat->job = job;
@@ -3177,10 +3149,7 @@ static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__
     const neo_link *link = &comm->desc.link[level];
     neo__message *m = x->message;
     m->call = *call;
-    m->data = x->data;
-    m->bytes = x->bytes;
-    m->whole = x->whole;
-    m->arrives_ns = 0;
+    m->data = x->data, m->bytes = x->bytes, m->whole = x->whole, m->arrives_ns = 0;
     m->event = m->took = NULL, m->stop = comm->scratch.stop;
     if (comm->scratch.stream) m->event = neo__comm_sent(comm, x);
     if (link->latency_us > 0 || link->bandwidth > 0) {
@@ -3242,8 +3211,7 @@ static void neo__threads_release(neo_comm *c, neo__xfer *x) {
 static int64_t neo__seat_arrives(neo__seat *seat, neo_level level, int64_t at, int64_t takes) {
     int64_t begin = at - takes;
     if (begin >= seat->busy_until[level]) {
-        seat->busy_from[level] = begin;
-        seat->busy_for[level] = 0;
+        seat->busy_from[level] = begin, seat->busy_for[level] = 0;
     }
     seat->busy_from[level] = NEO__MIN(seat->busy_from[level], begin);
     seat->busy_for[level] += takes;
@@ -3274,10 +3242,10 @@ static neo_status neo__threads_copy(neo_comm *comm, const neo__call *call, neo__
     if (stream && !m->copied && !(m->copied = neo__event_make(comm->ctx)))
         return neo__comm_device_did(comm, call, NEO_ERR_DEVICE);
     if (m->event) NEO__TRY(neo__comm_behind(comm, call, NEO__ORDER_MOVES_WAIT, m->event));
-    if (m->stop && stream)
-        NEO__TRY(neo__comm_device_did(
-            comm, call,
-            neo__device_order(comm->ctx, NEO__ORDER_HEAR, m->stop, comm->world[it->peer])));
+    if (m->stop && stream) {
+        void *heard = neo__device_heard(comm->ctx, comm->world[it->peer]);
+        NEO__TRY(neo__comm_move(comm, call, heard, m->stop, 1));
+    }
     NEO__TRY(neo__comm_move(comm, call, it->data, m->data, it->bytes));
     if (!stream) return m->stop ? neo__threads_stopped(comm, call, it) : NEO_OK;
     m->took = m->copied;
@@ -3405,8 +3373,7 @@ NEO_API int neo__comm_lends(const neo_comm *c) {
 NEO_API neo_status neo__comm_lend_rows(neo_comm *c, char *rows, const int64_t *in_bytes,
                                        const int64_t *out_bytes, char **lent, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, rows, rows, 0, in_bytes, NEO_U8);
-    w.out_counts = out_bytes;
-    w.lent = lent;
+    w.out_counts = out_bytes, w.lent = lent;
     NEO__TRY(neo__check_parts(c, &w));
     return neo__work_issue(c, &w, ticket);
 }
@@ -3528,8 +3495,7 @@ static neo_status neo__threads_rebuild(neo_comm *comm, neo_comm **out) {
         sub->threads.seat[p] = rally->member[r];
         neo__comm_take_rank(sub, p, comm, r);
     }
-    sub->clock = comm->clock;
-    sub->threads.job = comm->threads.job;
+    sub->clock = comm->clock, sub->threads.job = comm->threads.job;
     sub->threads.joined = 1;
     *out = sub;
     return NEO_OK;
@@ -3567,8 +3533,7 @@ static neo_status neo__comm_open_device(const neo_comm_desc *d, int rank, int lo
 static neo_status neo__rank_prepare(neo__job *job, int r) {
     neo__rank_thread *t = &job->rank[r];
     neo_ctx_desc ctx = job->desc.ctx;
-    t->job = job;
-    t->rank = r;
+    t->job = job, t->rank = r;
     if (ctx.threads == 0) ctx.threads = neo__core_share(neo__core_count(), job->ranks);
     if (job->desc.open_device) {
         int per_node = job->desc.ranks_per_node ? job->desc.ranks_per_node : job->ranks;
@@ -3583,8 +3548,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     neo__comm_lend(t->comm);
-    t->comm->clock = job->clock;
-    t->comm->threads.job = job;
+    t->comm->clock = job->clock, t->comm->threads.job = job;
     for (int p = 0; p < job->ranks; p++) {
         t->comm->world[p] = p;
         t->comm->node[p] = job->desc.ranks_per_node ? p / job->desc.ranks_per_node : 0;
@@ -3660,10 +3624,8 @@ static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status) {
     NEO__ZERO(neo__job, job);
-    job.desc = neo__comm_defaults(desc);
-    job.desc.ranks = job.ranks = ranks;
-    job.fn = fn;
-    job.user = user;
+    job.desc = neo__comm_defaults(desc), job.desc.ranks = job.ranks = ranks;
+    job.fn = fn, job.user = user;
     NEO__CHECK(fn, NEO_ERR_ARG, "neo_comm_spawn: fn is NULL");
     NEO__TRY(neo__comm_desc_check(&job.desc));
     NEO__CHECK(ranks == 1 || !job.desc.ctx.device, NEO_ERR_ARG,
@@ -3846,8 +3808,7 @@ static int neo__mpi_post_send(neo_comm *c, const neo__call *call, neo__xfer *x) 
     if (!x->first) return neo__mpi_post_data(c, x);
     neo__mpi_slip *slip = &c->mpi->out[x->peer];
     size_t rides = x->bytes <= neo__mpi_eager(c) ? x->bytes : 0;
-    slip->header.call = *call;
-    slip->header.bytes = (int64_t)x->whole;
+    slip->header.call = *call, slip->header.bytes = (int64_t)x->whole;
     if (rides) memcpy(slip->data, x->data, rides);
     x->posted = rides;
     int error = neo__mpi_post(c, x, 0, slip, (int)(sizeof slip->header + rides), MPI_BYTE, 0);
@@ -3990,8 +3951,7 @@ static int neo__mpi_heard_at_rest(neo_comm *c) {
 }
 static void neo__mpi_tell(neo_comm *c) {
     neo__mpi *m = c->mpi;
-    m->told.sent_ns = neo__mpi_date_ns();
-    m->told.status = (int32_t)c->failure.status;
+    m->told.sent_ns = neo__mpi_date_ns(), m->told.status = (int32_t)c->failure.status;
     memcpy(m->told.message, c->failure.message, sizeof m->told.message);
     neo__mutex_lock(&m->shared->lock);
     for (int p = 0; p < c->size; p++)
@@ -4042,8 +4002,7 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
 }
 /* ---- groups ---- */
 static void neo__mpi_share(neo_comm *sub, neo__mpi_shared *shared, int64_t *token) {
-    sub->mpi->shared = shared;
-    sub->queue.inline_only = !shared->serialized;
+    sub->mpi->shared = shared, sub->queue.inline_only = !shared->serialized;
     neo__mutex_lock(&shared->lock);
     shared->references++;
     *token = (int64_t)shared->next_context + 1; /* 0 is no token */
@@ -4152,15 +4111,13 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
                "neo_comm: MPI_Comm_dup failed");
     neo__mpi_shared *s = (neo__mpi_shared *)neo__comm_alloc(ctx, sizeof *s);
     if (!s) return NEO_ERR_MEMORY;
-    s->ctx = ctx;
-    s->comm = dup;
+    s->ctx = ctx, s->comm = dup;
     MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
     MPI_Type_contiguous(NEO__MPI_BLOCK, MPI_BYTE, &s->block);
     MPI_Type_commit(&s->block);
     MPI_Comm_get_attr(s->comm, MPI_TAG_UB, (void *)&most, &found);
     MPI_Query_thread(&level);
-    s->most_tag = found ? *most : 32767;
-    s->serialized = level >= MPI_THREAD_SERIALIZED;
+    s->most_tag = found ? *most : 32767, s->serialized = level >= MPI_THREAD_SERIALIZED;
     neo__mutex_init(&s->lock);
     if (!s->serialized)
         neo_log(
@@ -4245,8 +4202,7 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
 static neo_status neo__mpi_part(neo_comm *c, int *finished) {
     int64_t mine = c->mpi->shared->unfinished, any = 0;
     NEO__ZERO(neo__work, w);
-    w.call.op = (int32_t)NEO_COMM_BARRIER;
-    w.call.root = NEO__LEFT;
+    w.call.op = (int32_t)NEO_COMM_BARRIER, w.call.root = NEO__LEFT;
     neo__group_patient(c, 1); /* another may still write its report */
     NEO__TRY(neo__barrier_run(c, &w));
     neo_status status = neo_comm_all_reduce(c, NEO_REDUCE_MAX, &mine, &any, 1, NEO_I64, NULL);
@@ -4357,6 +4313,9 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                     so that none waits for another of this rank. Empty ones are not sent.
    Two streams      transfers run on one (the user's, if there is one), copies and sums on the
                     other. They wait for each other on the device, the host once, at the end.
+   Recorded steps   pass a call: nobody waits, its copies and sums are on the device's stream of
+                    exchanges, and with the first transfer to a rank goes the word that says stop.
+                    If some do not end, who waits for the device gives up (neo__nccl_watch).
    Waiting          a loop (config.blocking = 0) that looks at an event of the stream, at NCCL's
                     asynchronous error, at the host group and at the clock.
    ------------------------------------------------------------------------ */
@@ -4381,6 +4340,10 @@ typedef struct neo__nccl {
     const neo__work *running;
     neo__call call; /* of it */
     int agreed;
+    int passed;       /* a recorded step passes the last call; `watch` looks since the first such */
+    neo__lookout watch;
+    neo__limit limit; /* of its wait */
+    int looks, hangs; /* looks: atomic, it does; hangs: NCCL could not be stopped */
     uint64_t past; /* of calls since the last agreement, and the bytes to and from each rank: */
     size_t *owed;  /* [2 size] */
     const void **staged; /* [pieces] */
@@ -4424,18 +4387,29 @@ static int neo__nccl_heard(neo_comm *c) {
 static void neo__nccl_tell(neo_comm *c) {
     (void)neo__comm_break(c->host, NULL, c->failure.status, "%s", c->failure.message);
 }
+static neo_status neo__nccl_state(neo__nccl *n, ncclResult_t *state) {
+    *state = ncclSuccess;
+    if (!n->comm) return NEO_OK;
+    ncclResult_t asked = ncclCommGetAsyncError(n->comm, state);
+    NEO__TRY(neo__nccl_status(n->comm, asked, "ncclCommGetAsyncError"));
+    return neo__nccl_status(n->comm, *state, "asynchronous error");
+}
+static neo_status neo__nccl_patience(neo_comm *c, neo__limit *limit, int turns) {
+    if (turns % 16 == 15) {
+        NEO__TRY(neo__comm_check(c, "neo_comm"));
+        if (neo__limit_is_over(NULL, limit))
+            return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
+    }
+    neo__comm_nap(turns, NEO__NCCL_LOOKS);
+    return NEO_OK;
+}
 /* Until the event has happened; without one: until NCCL has done what it was asked for. Every
    failure is in neo_last_error; that of the group, if others broke it. */
 static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
-    neo__nccl *n = c->nccl;
     neo__limit limit = neo__comm_limit(c);
     for (int turns = 0;; turns++) {
-        ncclResult_t state = ncclSuccess;
-        if (n->comm) {
-            ncclResult_t asked = ncclCommGetAsyncError(n->comm, &state);
-            NEO__TRY(neo__nccl_status(n->comm, asked, "ncclCommGetAsyncError"));
-            NEO__TRY(neo__nccl_status(n->comm, state, "asynchronous error"));
-        }
+        ncclResult_t state;
+        NEO__TRY(neo__nccl_state(c->nccl, &state));
         if (event) {
             cudaError_t error = cudaEventQuery(event);
             if (error == cudaSuccess) return NEO_OK;
@@ -4444,12 +4418,7 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
         } else if (state == ncclSuccess) {
             return NEO_OK;
         }
-        if (turns % 16 == 15) {
-            NEO__TRY(neo__comm_check(c, "neo_comm"));
-            if (neo__limit_is_over(NULL, &limit))
-                return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
-        }
-        neo__comm_nap(turns, NEO__NCCL_LOOKS);
+        NEO__TRY(neo__nccl_patience(c, &limit, turns));
     }
 }
 /* Is nothing under way on its streams? Waits a little; of a device that has failed: yes. */
@@ -4466,10 +4435,14 @@ static int neo__nccl_rests(neo__nccl *n) {
     }
     return error != cudaErrorNotReady;
 }
-static void neo__nccl_abort(neo__nccl *n) {
+/* Calls that passed, and do not come, stop steps first. */
+static void neo__nccl_abort(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    if (n->comm && n->watch.look && neo__comm_is_broken(c))
+        (void)neo__device_order(c->ctx, NEO__ORDER_OVER, c->failure.message,
+                                (int)c->failure.status);
     if (n->comm) (void)ncclCommAbort(n->comm);
-    n->comm = NULL;
-    n->queued = 0;
+    n->comm = NULL, n->queued = 0;
 }
 /* ---- before a call: do all ranks make it? ---- */
 /* Bytes that rank `from` sends to rank `to`, as this rank, one of them, sees it. */
@@ -4486,9 +4459,9 @@ static neo_status neo__nccl_agree_ranks(neo_comm *c) {
     const neo__work *w = n->running;
     const int pair = w->call.op == (int)NEO_COMM_SEND;
     neo__round r = neo__round_new(c->host);
-    neo__call call = w->call;
+    neo__call call = n->call;
     n->agreed = 1;
-    if (!pair) call.past = n->past;
+    if (!pair) call.past |= n->past & ~(uint64_t)1;
     for (int send = 0; send < 2; send++)
         for (int d = 1; d < c->size; d++) {
             int p = neo__peer_in_turn(c, d, !send);
@@ -4502,7 +4475,7 @@ static neo_status neo__nccl_agree_ranks(neo_comm *c) {
     neo_status status = neo__round_run(c->host, &call, &r);
     if (status == NEO_OK) return NEO_OK;
     (void)neo__nccl_heard(c); /* why */
-    neo__nccl_abort(n);
+    neo__nccl_abort(c);
     return neo__comm_failed(c);
 }
 /* A call that the next agreement vouches for. */
@@ -4544,21 +4517,47 @@ static neo_status neo__nccl_did(neo_comm *comm, neo_status status) {
         status = neo__error_restore(&kept);
     }
     status = neo__comm_device_did(comm, &n->call, status);
-    neo__nccl_abort(n);
-    (void)neo__nccl_rests(n);
+    neo__nccl_abort(comm);
+    n->hangs = !neo__nccl_rests(n);
     return status;
+}
+/* The host waits for the device, where calls have passed: not without an end. Those that have not
+   come so far have patience of their own. */
+static int neo__nccl_watch(neo__lookout *watch, int turn) {
+    neo_comm *c = (neo_comm *)watch->user;
+    neo__nccl *n = c->nccl;
+    ncclResult_t state;
+    neo__mutex_lock(&c->lock);
+    const int idle = c->queue.finished == c->queue.issued;
+    neo__mutex_unlock(&c->lock);
+    if (!idle || !n->comm || __atomic_exchange_n(&n->looks, 1, __ATOMIC_ACQUIRE)) {
+        neo__comm_nap(turn, NEO__NCCL_LOOKS);
+        return n->hangs;
+    }
+    if (turn == 0) n->limit = neo__comm_limit(c);
+    neo_status status = neo__nccl_state(n, &state);
+    if (status == NEO_OK) status = neo__nccl_patience(c, &n->limit, turn);
+    (void)neo__nccl_did(c, status);
+    __atomic_store_n(&n->looks, 0, __ATOMIC_RELEASE);
+    return n->hangs;
+}
+/* The stream of the call's copies and sums. */
+static cudaStream_t neo__nccl_work(const neo_comm *c) {
+    return c->scratch.stream ? (cudaStream_t)c->scratch.stream : c->nccl->work;
 }
 /* The streams begin in the user's order, and behind what the context's device was called to do. */
 static neo_status neo__nccl_begin(neo_comm *c, void *ready) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
     if (ready) NEO__CUDA(cudaStreamWaitEvent, n->stream, (cudaEvent_t)ready, 0);
+    if (n->passed)
+        NEO__CUDA(cudaStreamWaitEvent, n->stream, (cudaEvent_t)c->scratch.mark[2], 0);
     NEO__CUDA(cudaEventRecord, n->event[NEO__BEGUN], n->stream);
-    NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__BEGUN], 0);
+    NEO__CUDA(cudaStreamWaitEvent, neo__nccl_work(c), n->event[NEO__BEGUN], 0);
     return NEO_OK;
 }
 static neo_status neo__nccl_come(neo_comm *c) {
-    c->nccl->agreed = 1;
+    c->nccl->agreed = 1, c->scratch.stream = NULL;
     NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c, NULL)));
     return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
@@ -4566,17 +4565,20 @@ static neo_status neo__nccl_come(neo_comm *c) {
    stream of the context's device, once they are there. */
 static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     const int op = w->call.op, alone = op == (int)NEO_COMM_SEND || op == (int)NEO_COMM_BARRIER;
-    c->nccl->running = w;
-    c->nccl->call = w->call;
-    c->nccl->agreed = 1;
-    c->nccl->before = c->nccl->launched;
+    neo__nccl *n = c->nccl;
+    n->running = w, n->call = w->call, n->call.past = w->stream != NULL;
+    n->agreed = 1, n->before = n->launched, n->works = w->rows.cols && w->stream;
+    if (w->stream && !n->watch.look) {
+        n->watch.look = neo__nccl_watch, n->watch.user = c;
+        neo__device_watch(c->ctx, &n->watch, 1);
+    }
     NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c, w->ready)));
     if (alone || w->call.count == 0 || w->call.sequence % c->desc.agree_every == 0)
         NEO__TRY(neo__nccl_agree_ranks(c));
     else
         neo__nccl_owe(c);
-    if (!w->rows.cols) return NEO_OK;
-    return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
+    if (!w->rows.cols || w->stream) return NEO_OK;
+    return neo__nccl_did(c, neo__nccl_wait(c, n->event[NEO__BEGUN]));
 }
 /* ---- transfers ---- */
 /* Next on the stream: behind sums and copies, and what any group has launched on the device. */
@@ -4584,7 +4586,7 @@ static neo_status neo__nccl_next(neo_comm *c) {
     neo__nccl *n = c->nccl;
     n->launched++;
     NEO__CUDA(cudaSetDevice, n->device);
-    if (n->works) NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], n->work);
+    if (n->works) NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], neo__nccl_work(c));
     if (n->works) NEO__CUDA(cudaStreamWaitEvent, n->stream, n->event[NEO__WORKED], 0);
     n->works = 0;
     if (NEO__LAUNCH_ORDER)
@@ -4601,6 +4603,13 @@ static neo_status neo__nccl_launched(neo_comm *c, ncclResult_t asked, const char
     if (NEO__LAUNCH_ORDER) NEO__CUDA(cudaEventRecord, (cudaEvent_t)n->order->last, n->stream);
     return NEO_OK;
 }
+/* The word to a rank, or from it. */
+static ncclResult_t neo__nccl_say(neo_comm *c, int peer, int send) {
+    neo__nccl *n = c->nccl;
+    void *heard = neo__device_heard(c->ctx, c->world[peer]);
+    return send ? ncclSend(c->scratch.stop, 1, ncclUint8, peer, n->comm, n->stream)
+                : ncclRecv(heard, 1, ncclUint8, peer, n->comm, n->stream);
+}
 /* All that is queued, as one group. */
 static neo_status neo__nccl_launch(neo_comm *c) {
     neo__nccl *n = c->nccl;
@@ -4610,8 +4619,10 @@ static neo_status neo__nccl_launch(neo_comm *c) {
     for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
         neo__xfer *x = n->queue[i];
         x->index = n->launched;
-        result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
-                         : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
+        if (x->bytes > 0)
+            result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
+                             : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
+        if (x->held && neo__nccl_good(result)) result = neo__nccl_say(c, x->peer, x->send);
     }
     if (neo__nccl_good(end)) end = ncclGroupEnd(); /* whatever has failed: it closes the group */
     n->queued = 0;
@@ -4620,13 +4631,14 @@ static neo_status neo__nccl_launch(neo_comm *c) {
 static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__nccl *n = c->nccl;
     (void)call;
+    x->held = x->first && c->scratch.stream;
     x->first = 0; /* no header: see neo__nccl_agree_ranks */
     x->from = x->data;
     NEO_ASSERT(n->queued < c->scratch.xfer_count);
     const neo__xfer *second = c->scratch.xfer + c->scratch.xfer_count / 2;
     if (n->queued && (n->queue[0] < second) != (x < second)) /* of the segment before */
         NEO__TRY(neo__nccl_did(c, neo__nccl_launch(c)));
-    if (x->bytes > 0) n->queue[n->queued++] = x;
+    if (x->bytes > 0 || x->held) n->queue[n->queued++] = x;
     return NEO_OK;
 }
 /* The work stream waits for these. */
@@ -4638,7 +4650,7 @@ static neo_status neo__nccl_follow(neo_comm *c, const neo__xfer *x, int count) {
         if (!x[i].done && x[i].index > group) group = x[i].index;
     if (group <= n->followed) return NEO_OK;
     n->followed = group;
-    NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__MOVED + (group & 1)], 0);
+    NEO__CUDA(cudaStreamWaitEvent, neo__nccl_work(c), n->event[NEO__MOVED + (group & 1)], 0);
     return NEO_OK;
 }
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
@@ -4650,15 +4662,16 @@ static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer
     }
     return NEO_OK;
 }
-/* The end of a call: all is done on both streams. */
+/* The end of a call: all is done on both streams, or is where it has passed. */
 static neo_status neo__nccl_end(neo_comm *c) {
     neo__nccl *n = c->nccl;
+    const cudaStream_t work = neo__nccl_work(c);
     NEO__CUDA(cudaSetDevice, n->device);
     if (n->launched > n->followed)
-        NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__MOVED + (n->launched & 1)], 0);
-    n->followed = n->launched;
-    n->works = 0;
-    NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], n->work);
+        NEO__CUDA(cudaStreamWaitEvent, work, n->event[NEO__MOVED + (n->launched & 1)], 0);
+    n->followed = n->launched, n->works = 0, n->passed = c->scratch.stream != NULL;
+    if (n->passed) return NEO_OK;
+    NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], work);
     return neo__nccl_wait(c, n->event[NEO__WORKED]);
 }
 static neo_status neo__nccl_settle(neo_comm *c) { return neo__nccl_did(c, neo__nccl_end(c)); }
@@ -4667,7 +4680,7 @@ static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t
     neo__nccl *n = c->nccl;
     n->works = 1;
     NEO__CUDA(cudaSetDevice, n->device);
-    NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, n->work);
+    NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, neo__nccl_work(c));
     return NEO_OK;
 }
 static neo_status neo__nccl_copy(neo_comm *c, void *to, const void *from, size_t bytes) {
@@ -4686,16 +4699,15 @@ static neo_status neo__nccl_sum_staged(neo_comm *c, const neo__combine_call *sum
         for (int k = 0; k < sum->count; k++) {
             char *to = c->scratch.staging + (size_t)k * (size_t)most * size;
             NEO__CUDA(cudaMemcpyAsync, to, (const char *)sum->piece[k] + from, bytes,
-                      cudaMemcpyDeviceToHost, n->work);
+                      cudaMemcpyDeviceToHost, neo__nccl_work(c));
             n->staged[k] = to;
         }
-        NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], n->work);
+        NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], neo__nccl_work(c));
         NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED]));
-        part.piece = n->staged;
-        part.out = c->scratch.staging;
+        part.piece = n->staged, part.out = c->scratch.staging;
         NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &part));
         NEO__CUDA(cudaMemcpyAsync, (char *)sum->out + from, part.out, bytes,
-                  cudaMemcpyHostToDevice, n->work);
+                  cudaMemcpyHostToDevice, neo__nccl_work(c));
     }
     return NEO_OK;
 }
@@ -4707,7 +4719,7 @@ static neo_status neo__nccl_sum(neo_comm *c, const neo__combine_call *sum) {
         return neo__nccl_move(c, sum->out, sum->piece[0],
                               (size_t)sum->n * neo_dtype_size(sum->dtype));
     c->nccl->works = 1;
-    on_work.stream = (void *)c->nccl->work;
+    on_work.stream = (void *)neo__nccl_work(c);
     if (neo_ctx_device(c->ctx) && sum->count <= (int)NEO__COMBINE_PIECES)
         return neo__device_combine(c->ctx, NEO_DEVICE, &on_work);
     return neo__nccl_sum_staged(c, sum);
@@ -4731,14 +4743,19 @@ static neo_status neo__nccl_reduce(neo_comm *comm, const neo__work *work, int *d
         if ((size_t)neo__part(work->count, work->in_counts, p) != part) return NEO_OK;
     *done = 1;
     NEO__TRY(neo__nccl_did(comm, neo__nccl_next(comm)));
-    const ncclResult_t asked =
-        scatters ? ncclReduceScatter(in, work->out, part, type, ncclSum, n->comm, n->stream)
-                 : ncclAllReduce(in, work->out, count, type, ncclSum, n->comm, n->stream);
+    ncclResult_t end = ncclGroupStart(), asked = end;
+    if (neo__nccl_good(asked))
+        asked = scatters
+                    ? ncclReduceScatter(in, work->out, part, type, ncclSum, n->comm, n->stream)
+                    : ncclAllReduce(in, work->out, count, type, ncclSum, n->comm, n->stream);
+    for (int i = 0; i < 2 * comm->size && comm->scratch.stream && neo__nccl_good(asked); i++)
+        if (i / 2 != comm->rank) asked = neo__nccl_say(comm, i / 2, i % 2);
+    if (neo__nccl_good(end)) end = ncclGroupEnd();
+    asked = neo__nccl_good(asked) ? end : asked;
     NEO__TRY(neo__nccl_did(comm, neo__nccl_launched(comm, asked, "a sum of its own")));
     for (int p = 0; p < comm->size; p++) {
         NEO__ZERO(neo__xfer, x);
-        x.peer = p;
-        x.bytes = (scatters ? part : 2 * part) * work->each;
+        x.peer = p, x.bytes = (scatters ? part : 2 * part) * work->each;
         if (p != comm->rank) neo__comm_count_sent(comm, &work->call, &x);
     }
     return NEO_OK;
@@ -4760,12 +4777,13 @@ static void neo__nccl_leave(neo_comm *c) {
         }
     }
     if (state == ncclSuccess) (void)ncclCommDestroy(n->comm);
-    else neo__nccl_abort(n);
+    else neo__nccl_abort(c);
     n->comm = NULL;
 }
 static void neo__nccl_drop(neo_comm *c) {
     neo__nccl *n = c->nccl;
     (void)cudaSetDevice(n->device);
+    if (n->watch.look) neo__device_watch(c->ctx, &n->watch, 0);
     /* Freeing waits for the device: not for one that NCCL could not stop. */
     const int rests = !c->failure.broken || neo__nccl_rests(n);
     if (!rests)
@@ -4814,8 +4832,7 @@ static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
         NEO__CUDA(cudaEventCreateWithFlags, &n->event[i], cudaEventDisableTiming);
     cudaEvent_t last = (cudaEvent_t)neo__ctx_launches(c->ctx)->last;
     if (!last) NEO__CUDA(cudaEventCreateWithFlags, &last, cudaEventDisableTiming);
-    n->order = neo__ctx_launches(c->ctx);
-    n->order->last = (void *)last;
+    n->order = neo__ctx_launches(c->ctx), n->order->last = (void *)last;
     n->order->groups++;
     if (neo_ctx_device(c->ctx)) return neo__comm_device_make(c);
     neo__comm_stage(c);
@@ -4857,8 +4874,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     neo_comm *c;
     NEO__TRY(neo__comm_new(host->ctx, &host->desc, &neo__nccl_transport, host->rank, host->size,
                            &c));
-    c->host = host;
-    c->place = NEO_DEVICE;
+    c->host = host, c->place = NEO_DEVICE;
     c->queue.inline_only = host->queue.inline_only;
     for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
     *out = c;
@@ -4939,8 +4955,7 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
                                 neo_comm *comm) {
     memset(comm, 0, sizeof *comm);
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
-    comm->desc = neo__comm_defaults(desc);
-    comm->size = ranks;
+    comm->desc = neo__comm_defaults(desc), comm->size = ranks;
     const int has_device = comm->desc.open_device || comm->desc.ctx.device;
     const int shards = neo__default_shards(comm->desc.ctx.repro_shards, has_device, ranks);
     comm->tree.shards = NEO__MAX(shards, ranks);

@@ -152,12 +152,14 @@ typedef struct neo_cuda_graph_stats {
    when the call returns. Results in host memory (a loss, neo_loss_desc.sum, the count of
    out-of-range ids, the norm of an optimizer that clips) are written when the step is over: keep
    that memory and the objects until then. A call that needs a number of the device at once waits,
-   and its step is several graphs: a norm over ranks, or over gradients of tables too
-   (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding rows that
-   are kept; a copy to the host. At an exchange of ranks that are threads of a process its calls so
-   far are launched, and at the wait for it those in between: the devices wait for each other, no
-   host does. Where a rank finds an error, those that it exchanged rows or sums with since leave
-   out the rest of their step, too: NEO_ERR_PEER. Over MPI and NCCL an exchange is a wait.
+   and its step is several graphs: a norm over gradients of tables too (neo_optim_add_squares), or
+   over ranks of MPI, or the largest gradient of ranks; the norms of LAMB; a scale of losses;
+   gradients of embedding rows that are kept; a copy to the host. At an exchange of ranks that are
+   threads or over NCCL its calls so far are launched, and at the wait for it those in between: the
+   devices wait for each other, no host does. Where a rank finds an error, those that it exchanges
+   rows or sums with from there on leave out what is behind that exchange, too: NEO_ERR_PEER. So an
+   error behind a step's last one reaches them in the next step; neo's losses, lookups and norms
+   find theirs before. Over MPI an exchange is a wait.
    A batch that does not fit into copy_bytes is right, but not overlapped; the next begin makes room
    for as much (neo_cuda_graph_stats.copy_bytes: give it, and no step is split or waits for that),
    and every context of the device warns of it once, by its logger.
@@ -282,7 +284,7 @@ enum {
     NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
     NEO__CUDA_SEND_BYTES = 262144, /* and of each part */
     NEO__CUDA_LARGE = 8,      /* places to which larger copies went last */
-    NEO__CUDA_HEARD = 240     /* ranks, each of whose words has a byte; of more they share them */
+    NEO__CUDA_HEARD = 232     /* ranks, each of whose words has a byte */
 };
 struct neo__cuda_product; /* see >>cuda-blas */
 typedef struct neo__cuda {
@@ -294,7 +296,11 @@ typedef struct neo__cuda {
     unsigned long long reached; /* atomic; a bit of each that was asked for: see neo__cuda_reach */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
-    char *heard;           /* [NEO__CUDA_HEARD]: see neo__heard_stop */
+    struct {               /* an exchange that passed does not come, see neo__heard_stop: */
+        int *word;         /* pinned */
+        neo_status status;
+        char why[400];
+    } over;
     struct {               /* of calls beside the others, see neo__cuda_aside: then the others' */
         cudaStream_t stream;
         char *work;
@@ -435,10 +441,22 @@ static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *
     neo__graph_put(d, op, call, bytes);
     return NEO_OK;
 }
+/* The host waits for an event, or where that is NULL for a stream; see neo__device_watch. */
+static cudaError_t neo__cuda_until(neo__cuda *d, cudaStream_t stream, cudaEvent_t event) {
+    int gone = 0;
+    for (int turn = 0; neo__lookout *watch = __atomic_load_n(&d->device.watch, __ATOMIC_ACQUIRE);
+         turn++) {
+        const cudaError_t error = event ? cudaEventQuery(event) : cudaStreamQuery(stream);
+        if (error != cudaErrorNotReady || gone) return error;
+        (void)cudaGetLastError(); /* older versions keep there that it is not ready */
+        for (; watch; watch = watch->next) gone |= watch->look(watch, turn);
+    }
+    return event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream);
+}
 static neo_status neo__cuda_synchronize(neo__cuda *d) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
     d->stats.waits++;
-    return neo__cuda_result(d, cudaStreamSynchronize(d->stream), "work on the device");
+    return neo__cuda_result(d, neo__cuda_until(d, d->stream, NULL), "work on the device");
 }
 /* Blocks for `work` units when a block takes `each`; kernels loop over what is beyond. */
 static unsigned neo__cuda_blocks(const neo__cuda *d, int64_t work, int64_t each) {
@@ -508,7 +526,7 @@ static neo_status neo__cuda_send(neo__cuda *gpu, void *to, const void *from, siz
         if (room > NEO__CUDA_SEND_BYTES - gpu->send_used) {
             NEO__CUDA_TRY(gpu, cudaEventRecord(gpu->sent[gpu->send_part], gpu->stream));
             gpu->send_part = (gpu->send_part + 1) % NEO__CUDA_SENDS;
-            NEO__CUDA_TRY(gpu, cudaEventSynchronize(gpu->sent[gpu->send_part]));
+            NEO__CUDA_TRY(gpu, neo__cuda_until(gpu, NULL, gpu->sent[gpu->send_part]));
             gpu->send_used = 0;
         }
         char *pinned =
@@ -1052,7 +1070,7 @@ static void neo__graph_uncount(neo__graph_side *side, int dues) {
 /* No notes. Calls of which there are some have no effect. */
 static void neo__graph_forget(neo_cuda_graph *g) {
     if (g->op_count || g->passed) g->d->device.forgotten++, neo__graph_zero(g);
-    if (g->passed) (void)cudaStreamSynchronize(g->d->stream); /* they read what comes next */
+    if (g->passed) (void)neo__cuda_until(g->d, g->d->stream, NULL); /* they read what is next */
     neo__graph_uncount(g->side, 0);
     g->op_count = g->passed = 0;
     g->argument_bytes = g->copied_bytes = g->passed_bytes = 0;
@@ -1244,13 +1262,14 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 /* ---- launches, answers ---- */
 /* The word that says stop is 0. */
 static neo_status neo__graph_clear(neo_cuda_graph *g) {
-    (void)neo__cuda_fill_now(g->d, g->d->heard, 0, NEO__CUDA_HEARD);
+    (void)neo__cuda_fill_now(g->d, g->d->device.heard, 0, NEO__CUDA_HEARD);
+    __atomic_store_n(g->d->over.word, 0, __ATOMIC_RELEASE);
     return neo__cuda_fill_now(g->d, g->answers, 0, NEO__GRAPH_FIRST_ANSWER);
 }
 /* After an error in the graph of the other side. What was launched behind it had no effect, by the
    word that says stop; what was noted since will not run. */
 static void neo__graph_leave_out(neo_cuda_graph *g) {
-    if (g->side->flying) (void)cudaEventSynchronize(g->side->done);
+    if (g->side->flying) (void)neo__cuda_until(g->d, NULL, g->side->done);
     g->side->flying = 0;
     neo__graph_forget(g);
     (void)neo__graph_clear(g); /* a failure shows at the next call */
@@ -1264,7 +1283,7 @@ static neo_status neo__graph_collect(neo_cuda_graph *graph) {
     side->flying = 0;
     gpu->stats.waits++;
     neo_status status = NEO_OK;
-    const cudaError_t error = cudaEventSynchronize(side->done);
+    const cudaError_t error = neo__cuda_until(gpu, NULL, side->done);
     if (error != cudaSuccess) status = neo__cuda_fail(gpu, error, "a recorded step");
     for (int i = 0; i < side->due_count && status == NEO_OK; i++) {
         const neo__graph_due *due = &side->due[i];
@@ -1363,7 +1382,7 @@ static neo_status neo__cuda_exchange(neo__cuda *d, void *stream, const char *wha
     NEO__LAUNCH_AS(what, kernel, neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes),
                    NEO__CUDA_THREADS, 0, on, value...);
     NEO__TRY(neo__cuda_result(d, cudaGetLastError(), what));
-    return stream ? NEO_OK : neo__cuda_result(d, cudaStreamSynchronize(on), what);
+    return stream ? NEO_OK : neo__cuda_result(d, neo__cuda_until(d, on, NULL), what);
 }
 template <class F>
 static neo_status neo__cuda_exchange_each(neo__cuda *d, void *stream, const F &f, int64_t n,
@@ -1577,7 +1596,7 @@ static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_
     if (d->others) neo__cuda_reach(d, to), neo__cuda_reach(d, from);
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
     if (stream) return NEO_OK; /* the same one */
-    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), "a copy between ranks");
+    return neo__cuda_result(d, neo__cuda_until(d, d->exchange, NULL), "a copy between ranks");
 }
 
 /* Events: who waits for one sleeps. */
@@ -1599,22 +1618,24 @@ static neo_status neo__cuda_event_mark(neo__cuda *d, void *event) {
     return NEO__CUDA_DO(d, cudaEventRecord((cudaEvent_t)event, d->stream));
 }
 static neo_status neo__cuda_event_wait(neo__cuda *d, void *event) {
-    return neo__cuda_result(d, cudaEventSynchronize((cudaEvent_t)event), "work on the device");
+    return neo__cuda_result(d, neo__cuda_until(d, NULL, (cudaEvent_t)event), "work on the device");
 }
-NEO__STATIC_ASSERT(16 + (int)NEO__CUDA_HEARD <= (int)NEO__GRAPH_FIRST_ANSWER, "what was heard");
+NEO__STATIC_ASSERT(24 + (int)NEO__CUDA_HEARD <= (int)NEO__GRAPH_FIRST_ANSWER, "what was heard");
 NEO__STATIC_ASSERT(NEO__CUDA_HEARD_AT + NEO__CUDA_HEARD + 4 <= NEO__CUDA_RESULT_BYTES,
                    "the same, before a counter of blocks");
-/* Words of other ranks, as they were when data of theirs came, or come now: one that says stop does
-   so here. seen: what was looked at. */
-NEO__GPU void neo__heard_stop(const int64_t *heard, int64_t *seen, int *stop) {
-    for (int i = 0; i < NEO__CUDA_HEARD / 8; i++) {
-        seen[i] = heard[i];
+/* Words of other ranks, as they were when data of theirs came, or come now, and this host's that
+   they do not come (over; or NULL): one that says stop does so here. seen: what was looked at. */
+NEO__GPU void neo__heard_stop(const int64_t *heard, const volatile int *over, int64_t *seen,
+                              int *stop) {
+    for (int i = 0; i <= NEO__CUDA_HEARD / 8; i++) {
+        seen[i] = i < NEO__CUDA_HEARD / 8 ? heard[i] : over ? *over : 0;
         if (seen[i] && stop) *stop = 1;
     }
 }
 static neo_status neo__heard_later(void *job, const void *answer) {
     const char *heard = (const char *)answer;
-    (void)job;
+    const neo__cuda *d = *(neo__cuda *const *)job;
+    if (heard[NEO__CUDA_HEARD]) return neo_fail(d->over.status, "%s", d->over.why);
     for (int i = 0; i < NEO__CUDA_HEARD; i++)
         NEO__CHECK(!heard[i], NEO_ERR_PEER,
                    "a recorded step: rank %d found an error in its own, and says which: here, too, "
@@ -1634,14 +1655,17 @@ struct neo__heard_told {
 };
 /* See neo__device_order. The order of a rank's calls is that of its marks and waits on the host, so
    that nothing on a device waits for what has not been launched. */
-static neo_status neo__cuda_order(neo__cuda *d, int what, void *event, int rank) {
+static neo_status neo__cuda_order(neo__cuda *d, int what, void *event, int code) {
     const cudaEvent_t at = (cudaEvent_t)event;
-    int64_t *heard = (int64_t *)(void *)d->heard;
+    int64_t *heard = (int64_t *)(void *)d->device.heard;
     if (what == NEO__ORDER_MOVES) return NEO__CUDA_DO(d, cudaEventRecord(at, d->exchange));
     if (what == NEO__ORDER_MOVES_WAIT)
         return NEO__CUDA_DO(d, cudaStreamWaitEvent(d->exchange, at, 0));
-    if (what == NEO__ORDER_HEAR)
-        return neo__cuda_move(d, d->heard + rank % NEO__CUDA_HEARD, event, 1, d->exchange);
+    if (what == NEO__ORDER_OVER) {
+        snprintf(d->over.why, sizeof d->over.why, "%s", (const char *)event);
+        d->over.status = (neo_status)code;
+        return __atomic_store_n(d->over.word, 1, __ATOMIC_RELEASE), NEO_OK;
+    }
     if (what == NEO__ORDER_PASS_ON) {
         const neo__heard_told told = {heard, (int64_t *)event};
         return neo__cuda_exchange_each(d, d->exchange, told, 1, "exchange: pass on");
@@ -1650,10 +1674,11 @@ static neo_status neo__cuda_order(neo__cuda *d, int what, void *event, int rank)
     if (what == NEO__ORDER_CALLS) return NEO__CUDA_DO(d, cudaEventRecord(at, d->stream));
     NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, at, 0));
     if (!d->recording) return neo__cuda_event_wait(d, event);
-    const neo__later later = {neo__heard_later, d, 0};
+    const neo__later later = {neo__heard_later, &d, sizeof d};
     int64_t *seen = (int64_t *)(void *)d->recording->answers + 2;
-    return neo__graph_later<neo__heard_stop>(d, seen, NEO__CUDA_HEARD, &later, "exchange: look",
-                                             heard, seen);
+    const volatile int *over = d->device.watch ? d->over.word : NULL;
+    return neo__graph_later<neo__heard_stop>(d, seen, NEO__CUDA_HEARD + 8, &later,
+                                             "exchange: look", heard, over, seen);
 }
 
 template <class T> static void neo__cuda_swap(T &x, T &y) {
@@ -5548,6 +5573,19 @@ static neo_status neo__cuda_optim_answer(neo__cuda *gpu, const neo__optim_call *
     }
     return NEO_OK;
 }
+/* A recorded norm over ranks: their words, integers, add up before it is taken. */
+static neo_status neo__cuda_optim_group(neo__cuda *gpu, const neo__optim_call *call,
+                                        neo__cuda_norm_end *end, const neo__later *later) {
+    NEO__TRY(call->group->sum_there(call->group->user, (int64_t *)(void *)end->sums->sum,
+                                    NEO__CUDA_EXACT));
+    NEO__TRY(neo__graph_ask(gpu, end->found, sizeof *end->found, later, &end->answer));
+    end->answer.zeros = (uint64_t *)(void *)end->sums;
+    end->answer.zero_words = (int64_t)(sizeof *end->sums / sizeof(uint64_t));
+    const neo__graph_answer answer = end->answer;
+    NEO__TRY(neo__graph_check<neo__cuda_clip_found>(gpu, answer, "optim: norm", *end, call->pass));
+    neo__graph_promise(gpu, sizeof *end->found, later);
+    return NEO_OK;
+}
 /* later: of a recorded norm. */
 static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *call,
                                          const neo__cuda_optim_job *job, neo__cuda_norm_end *end,
@@ -5567,13 +5605,14 @@ static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *
                                    NEO__BLOCK / 4, *job, s));
             continue;
         }
-        if (later && i == call->span_count)
+        if (later && !call->group && i == call->span_count)
             NEO__TRY(neo__graph_ask_kernel(gpu, end->found, sizeof *end->found, end->sums,
                                            sizeof *end->sums, later, &end->answer));
         NEO__TRY(neo__cuda_launch(gpu, "optim", neo__cuda_optim_kernel,
                                   {neo__cuda_blocks(gpu, blocks, NEO__CUDA_THREADS / 16)}, *job, s,
                                   *end));
     }
+    if (later && call->group) return neo__cuda_optim_group(gpu, call, end, later);
     if (later) neo__graph_promise(gpu, sizeof *end->found, later);
     return NEO_OK;
 }
@@ -8313,8 +8352,10 @@ static neo_status neo__cuda_take(neo__cuda *gpu) {
     NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->aside.stream, cudaStreamNonBlocking));
     NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->result, NEO__CUDA_RESULT_BYTES));
     NEO__TRY(neo__cuda_fill_now(gpu, gpu->result, 0, NEO__CUDA_RESULT_BYTES));
-    gpu->heard = gpu->result + NEO__CUDA_HEARD_AT;
-    NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->answer, NEO__CUDA_ANSWER_BYTES));
+    gpu->device.heard = gpu->result + NEO__CUDA_HEARD_AT, gpu->device.hears = NEO__CUDA_HEARD;
+    NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->answer, NEO__CUDA_ANSWER_BYTES + sizeof(int64_t)));
+    gpu->over.word = (int *)(void *)(gpu->answer + NEO__CUDA_ANSWER_BYTES);
+    *gpu->over.word = 0;
     NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         NEO__CUDA_TRY(gpu, cudaEventCreateWithFlags(&gpu->sent[i], cudaEventDisableTiming));
@@ -8531,7 +8572,7 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph) {
     neo__graph_stop_recording(graph);
     if (graph->d->launched == graph) graph->d->launched = NULL;
     if (graph->copies) (void)cudaStreamSynchronize(graph->copies);
-    (void)cudaStreamSynchronize(graph->d->stream);
+    (void)neo__cuda_until(graph->d, graph->d->stream, NULL);
     while (graph->tape_count > 0) neo__graph_drop(graph, graph->tape_count - 1);
     for (neo__graph_side &side : graph->sides) {
         (void)cudaFreeHost(side.pinned), (void)cudaFreeHost(side.answered);

@@ -185,7 +185,8 @@ static void look_at_clock(neo_comm *comm, const line *l, const moments *all, int
 static neo_status clocks(neo_comm *comm, void *user) {
     neo_ctx *ctx = neo_comm_ctx(comm);
     skewed s = {neo_comm_group(comm), 0};
-    neo_group group = {s.real.rank, s.real.size, skewed_agree, skewed_sum, &s, NULL, skewed_pass};
+    neo_group group = {s.real.rank, s.real.size, skewed_agree, skewed_sum,
+                       &s,          NULL,        skewed_pass,  NULL};
     neo_trace *trace;
     moments m, all[16];
     (void)user;

@@ -2,8 +2,10 @@
    (emulated on the CPU, or in `make test-cuda` a real one): every call against the same call on
    host memory, bit for bit, over threads or, compiled with NEO_COMM_MPI and started by mpirun, over
    MPI, rows on narrow wires with their coded bytes; its bytes, what groups take, and that a call
-   with a ticket waits for its inputs and its caller for nothing. With NEO_COMM_NCCL the calls are
-   over NCCL (emulated: over nccl_on_cpu.cpp). */
+   with a ticket waits for its inputs and its caller for nothing; steps that are recorded: their
+   errors, calls of several groups in any order. With NEO_COMM_NCCL the calls are over NCCL
+   (emulated: over nccl_on_cpu.cpp, whose kernels wait for each other), where a recorded step is
+   ahead of the other ranks, and one whose others do not come has no effect. */
 #define NEO_COMM_IMPLEMENTATION
 #include "comm/ranks.h"
 
@@ -15,6 +17,15 @@ static neo_status open_device(int rank, int local, void *user, neo_device **devi
     neo_cuda_desc d = {0, 1, 0};
     (void)rank, (void)local, (void)user;
     return neo_cuda_device_create(&d, device);
+}
+
+/* The same ranks, with buffers in device memory. */
+static neo_status open_there(neo_comm *comm, neo_comm **there) {
+#if defined(NEO_COMM_NCCL)
+    return neo_comm_create_nccl(comm, 0, NULL, there);
+#else
+    return neo_comm_split_device(comm, 0, neo_comm_rank(comm), there);
+#endif
 }
 
 /* Memory of a rank in both places. Device memory holds the inputs; `back` is what has come of it.
@@ -312,11 +323,7 @@ static neo_status rank_main(neo_comm *comm, void *user) {
     pair p = {.host = comm};
     EXPECT(comm, neo_ctx_device(ctx) != NULL, "a rank has no device");
     size_t before = neo_ctx_memory(ctx).bytes;
-#if defined(NEO_COMM_NCCL)
-    EXPECT_OK(comm, neo_comm_create_nccl(comm, 0, NULL, &p.there));
-#else
-    EXPECT_OK(comm, neo_comm_split_device(comm, 0, neo_comm_rank(comm), &p.there));
-#endif
+    EXPECT_OK(comm, open_there(comm, &p.there));
     size_t took = neo_ctx_memory(ctx).bytes - before;
     const neo_comm_backend on = neo_comm_get_backend(p.there);
     size_t says = neo_comm_workspace_bytes(d, neo_comm_size(comm), neo_comm_get_backend(comm)) +
@@ -558,106 +565,141 @@ static neo_status diverges(neo_comm *comm, void *user) {
     neo_tensor_free(neo_comm_ctx(comm), &t);
     return NEO_OK;
 }
-/* Steps as graphs on every rank, with a sum over the ranks in the middle, for which no host waits.
-   The labels of one, *user if that is not 0, are wrong in the third: that rank gets its error, the
-   others hear of it, all where the fourth ends; none waits, the group works, and the next step has
-   the right sum. */
+/* ---- recorded steps ---- */
 enum { STEP_ROWS = 40 };
-static neo_status step_of_rank(neo_comm *comm, neo_comm *there, neo_tensor *t, float *label,
-                               double *loss) {
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    neo_ticket ticket;
-    NEO__TRY(neo_tensor_copy(ctx, neo_tensor_1d(label, NEO_F32, STEP_ROWS), t[1]));
-    NEO__TRY(neo_bce_with_logits(ctx, NULL, t[0], t[1], t[2], loss));
-    NEO__TRY(neo_comm_all_reduce(there, NEO_REDUCE_SUM, t[2].data, t[3].data, STEP_ROWS, NEO_F32,
-                                 &ticket));
-    NEO__TRY(neo_scale(ctx, t[0], 0.5f, NULL));
-    NEO__TRY(neo_comm_wait(there, ticket));
-    return neo_add(ctx, t[3], t[0]);
-}
-static neo_status graphs(neo_comm *comm, void *user) {
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int64_t n = STEP_ROWS, bad = *(int *)user;
-    int W = neo_comm_size(comm), rank = neo_comm_rank(comm);
-    float label[STEP_ROWS], x[STEP_ROWS], want[STEP_ROWS] = {0};
-    neo_comm *there;
-    neo_tensor t[4];
+/* t: logits, labels, slopes, their sum over the ranks; all 0 at first. A weight of as many numbers
+   moves by the sum, whose norm is that of all ranks' copies. */
+typedef struct recorded {
+    neo_comm *comm, *there;
+    neo_ctx *ctx;
     neo_cuda_graph *graph;
-    double loss = 0.0;
-    EXPECT_OK(comm, neo_comm_split_device(comm, 0, rank, &there));
-    for (int i = 0; i < 4; i++) EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &t[i]));
-    EXPECT_OK(comm, neo_tensor_zero(ctx, t[0]));
-    EXPECT_OK(comm,
-              neo_cuda_graph_create((neo_device *)(uintptr_t)neo_ctx_device(ctx), NULL, &graph));
+    neo_tensor t[4];
+    neo_params *params;
+    const neo_param *weight;
+    neo_optim *optim;
+    float label[STEP_ROWS];
+    double loss;
+} recorded;
+static neo_status recorded_open(recorded *r, neo_comm *comm) {
+    int64_t n = STEP_ROWS;
+    *r = (recorded){.comm = comm, .ctx = neo_comm_ctx(comm)};
+    EXPECT_OK(comm, open_there(comm, &r->there));
+    for (int i = 0; i < 4; i++) {
+        EXPECT_OK(comm, neo_tensor_alloc(r->ctx, NEO_F32, 1, &n, &r->t[i]));
+        EXPECT_OK(comm, neo_tensor_zero(r->ctx, r->t[i]));
+    }
+    const neo_group group = neo_comm_group(r->there);
+    const neo_optim_desc sgd = {.clip_norm = 1e6f, .group = &group};
+    EXPECT_OK(comm, neo_params_create(r->ctx, &r->params));
+    EXPECT_OK(comm, neo_params_add(r->params, "weight", 1, &n, (neo_init){0}, &r->weight));
+    EXPECT_OK(comm, neo_optim_create(r->ctx, r->params, &sgd, &r->optim));
+    return neo_cuda_graph_create((neo_device *)(uintptr_t)neo_ctx_device(r->ctx), NULL, &r->graph);
+}
+static neo_status recorded_close(recorded *r) {
+    neo_cuda_graph_destroy(r->graph);
+    neo_optim_destroy(r->optim);
+    neo_params_destroy(r->params);
+    neo_comm_destroy(r->there);
+    for (int i = 0; i < 4; i++) neo_tensor_free(r->ctx, &r->t[i]);
+    return NEO_OK;
+}
+/* Labels of a step; `bad`: one that is none. */
+static void label_step(recorded *r, int step, int bad) {
+    for (int i = 0; i < STEP_ROWS; i++)
+        r->label[i] = (float)((i + neo_comm_rank(r->comm) + step) % 2);
+    if (bad) r->label[7] = 3.0f;
+}
+/* A sum over the ranks is in the middle of a step, which is not waited for. */
+static neo_status step_calls(recorded *r) {
+    neo_ticket ticket;
+    NEO__TRY(neo_tensor_copy(r->ctx, neo_tensor_1d(r->label, NEO_F32, STEP_ROWS), r->t[1]));
+    NEO__TRY(neo_bce_with_logits(r->ctx, NULL, r->t[0], r->t[1], r->t[2], &r->loss));
+    NEO__TRY(neo_comm_all_reduce(r->there, NEO_REDUCE_SUM, r->t[2].data, r->t[3].data, STEP_ROWS,
+                                 NEO_F32, &ticket));
+    NEO__TRY(neo_scale(r->ctx, r->t[0], 0.5f, NULL));
+    NEO__TRY(neo_comm_wait(r->there, ticket));
+    NEO__TRY(neo_tensor_copy(r->ctx, r->t[3], r->weight->grad));
+    return neo_optim_step(r->optim, 1.0f);
+}
+static neo_status record_step(recorded *r) {
+    NEO__TRY(neo_cuda_graph_begin(r->graph));
+    NEO__TRY(step_calls(r));
+    return neo_cuda_graph_end(r->graph);
+}
+/* What steps[0 .. count) have done: the sums, whose logits were 0. */
+static neo_status expect_steps(recorded *r, const int *steps, int count) {
+    const int W = neo_comm_size(r->comm);
+    float x[STEP_ROWS], want[STEP_ROWS] = {0};
+    double norm = 0.0;
+    for (int s = 0; s < count; s++)
+        for (int i = 0; i < STEP_ROWS; i++) {
+            float sum = 0.0f;
+            for (int q = 0; q < W; q++)
+                sum += (0.5f - (float)((i + q + steps[s]) % 2)) / (float)STEP_ROWS;
+            want[i] -= sum;
+            if (s == count - 1) norm += (double)W * (double)sum * (double)sum;
+        }
+    EXPECT_OK(r->comm,
+              neo_tensor_copy(r->ctx, r->weight->value, neo_tensor_1d(x, NEO_F32, STEP_ROWS)));
+    for (int i = 0; i < STEP_ROWS; i++)
+        EXPECT(r->comm, want[i] - x[i] < 1e-6f && x[i] - want[i] < 1e-6f, "%g, not %g",
+               (double)x[i], (double)want[i]);
+    EXPECT(r->comm, r->loss > 0.69 && r->loss < 0.7, "loss %g", r->loss);
+    EXPECT(r->comm, fabs(neo_optim_grad_norm(r->optim) - sqrt(norm)) < 1e-6, "norm %g, not %g",
+           neo_optim_grad_norm(r->optim), sqrt(norm));
+    return NEO_OK;
+}
+/* Steps as graphs on every rank, with two sums over the ranks, for which no host waits. The labels
+   of one, *user if that is not 0, are wrong in the third: that rank gets its error, the others hear
+   of it, all where the fourth ends, weights move by neither; none waits, the group works, and the
+   next step is right. */
+static neo_status graphs(neo_comm *comm, void *user) {
+    const int bad = *(int *)user, own = neo_comm_rank(comm) == bad;
+    recorded r;
+    EXPECT_OK(comm, recorded_open(&r, comm));
     neo_status status = NEO_OK;
     for (int step = 0; step < 4 && status == NEO_OK; step++) {
-        for (int i = 0; i < n; i++) label[i] = (float)((i + rank + step) % 2);
-        if (bad && step == 2 && rank == bad) label[7] = 3.0f;
-        if (step == 0) EXPECT_OK(comm, neo_tensor_zero(ctx, t[0]));
-        status = neo_cuda_graph_begin(graph);
-        if (status == NEO_OK) status = step_of_rank(comm, there, t, label, &loss);
-        if (status == NEO_OK) status = neo_cuda_graph_end(graph);
-        if (status == NEO_OK && step % 2) status = neo_cuda_graph_wait(graph);
+        label_step(&r, step, bad && step == 2 && own);
+        if (step == 0) EXPECT_OK(comm, neo_tensor_zero(r.ctx, r.t[0]));
+        status = record_step(&r);
+        if (status == NEO_OK && step % 2) status = neo_cuda_graph_wait(r.graph);
     }
     if (bad) {
-        const int own = rank == bad;
         const char *who = bad == 1 ? "rank 1 found an error" : "rank 17 found an error";
         EXPECT(comm, status == (own ? NEO_ERR_RANGE : NEO_ERR_PEER), "%s: %s",
                neo_status_string(status), neo_last_error());
         EXPECT(comm, strstr(neo_last_error(), own ? "label of sample 7 is 3" : who),
                "%s", neo_last_error());
-        EXPECT_OK(comm, neo_comm_status(there));
-        for (int i = 0; i < n; i++) label[i] = (float)((i + rank + 3) % 2);
-        EXPECT_OK(comm, neo_tensor_zero(ctx, t[0]));
-        EXPECT_OK(comm, neo_cuda_graph_begin(graph));
-        status = step_of_rank(comm, there, t, label, &loss);
-        if (status == NEO_OK) status = neo_cuda_graph_end(graph);
-        if (status == NEO_OK) status = neo_cuda_graph_wait(graph);
+        EXPECT_OK(comm, neo_comm_status(r.there));
+        label_step(&r, 3, 0);
+        EXPECT_OK(comm, neo_tensor_zero(r.ctx, r.t[0]));
+        status = record_step(&r);
+        if (status == NEO_OK) status = neo_cuda_graph_wait(r.graph);
     }
-    {
-        EXPECT(comm, status == NEO_OK, "%s", neo_last_error());
-        const neo_cuda_graph_stats s = neo_cuda_graph_get_stats(graph);
-        EXPECT(comm, s.split == 0 && s.passed == 2 * (bad ? 5 : 4), "%d steps split, %d passed",
-               (int)s.split, (int)s.passed);
-        for (int i = 0; i < n; i++) /* of logits that stay zero */
-            for (int r = 0; r < W; r++) want[i] += (0.5f - (float)((i + r + 3) % 2)) / (float)n;
-        EXPECT_OK(comm, neo_tensor_copy(ctx, t[3], neo_tensor_1d(x, NEO_F32, n)));
-        for (int i = 0; i < n; i++)
-            EXPECT(comm, want[i] - x[i] < 1e-6f && x[i] - want[i] < 1e-6f, "%g, not %g",
-                   (double)x[i], (double)want[i]);
-        EXPECT(comm, loss > 0.69 && loss < 0.7, "loss %g", loss);
-    }
-    neo_cuda_graph_destroy(graph);
-    neo_comm_destroy(there);
-    for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &t[i]);
-    return NEO_OK;
+    EXPECT(comm, status == NEO_OK, "%s", neo_last_error());
+    const neo_cuda_graph_stats s = neo_cuda_graph_get_stats(r.graph);
+    EXPECT(comm, s.split == 0 && s.passed == 3 * (bad ? 5 : 4), "%d steps split, %d passed",
+           (int)s.split, (int)s.passed);
+    EXPECT_OK(comm, bad ? expect_steps(&r, (int[]){0, 1, 3}, 3)
+                        : expect_steps(&r, (int[]){0, 1, 2, 3}, 4));
+    return recorded_close(&r);
 }
 /* The first rank's step has an error, and what it sends comes to the last by way of another. Where
    *user is 0 the others have no graphs, and look at its word themselves. */
 static neo_status passed_on(neo_comm *comm, void *user) {
-    neo_ctx *ctx = neo_comm_ctx(comm);
     const int rank = neo_comm_rank(comm), records = *(int *)user || rank == 0;
-    int64_t n = STEP_ROWS;
-    float label[STEP_ROWS] = {0}, x[STEP_ROWS];
-    neo_comm *there;
-    neo_tensor t[3];
-    neo_cuda_graph *graph;
-    double loss = 0.0;
-    EXPECT_OK(comm, neo_comm_split_device(comm, 0, rank, &there));
-    for (int i = 0; i < 3; i++) EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &t[i]));
-    for (int i = 0; i < 3; i++) EXPECT_OK(comm, neo_tensor_zero(ctx, t[i]));
-    EXPECT_OK(comm,
-              neo_cuda_graph_create((neo_device *)(uintptr_t)neo_ctx_device(ctx), NULL, &graph));
-    if (rank == 0) label[7] = 3.0f;
-    if (records) EXPECT_OK(comm, neo_cuda_graph_begin(graph));
-    EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(label, NEO_F32, n), t[1]));
+    recorded r;
+    EXPECT_OK(comm, recorded_open(&r, comm));
+    label_step(&r, 0, rank == 0);
+    if (records) EXPECT_OK(comm, neo_cuda_graph_begin(r.graph));
+    EXPECT_OK(comm, neo_tensor_copy(r.ctx, neo_tensor_1d(r.label, NEO_F32, STEP_ROWS), r.t[1]));
     neo_status status = NEO_OK;
-    if (rank == 0) status = neo_bce_with_logits(ctx, NULL, t[0], t[1], t[2], &loss);
+    if (rank == 0) status = neo_bce_with_logits(r.ctx, NULL, r.t[0], r.t[1], r.t[2], &r.loss);
     if (status == NEO_OK)
-        status = neo_comm_broadcast(there, t[2].data, n, NEO_F32, 0, NULL);
-    if (status == NEO_OK) status = neo_scale(ctx, t[0], 0.5f, NULL);
-    if (status == NEO_OK && records) status = neo_cuda_graph_end(graph);
-    if (status == NEO_OK && records) status = neo_cuda_graph_wait(graph);
+        status = neo_comm_broadcast(r.there, r.t[2].data, STEP_ROWS, NEO_F32, 0, NULL);
+    if (status == NEO_OK) status = neo_scale(r.ctx, r.t[0], 0.5f, NULL);
+    if (status == NEO_OK && records) status = neo_cuda_graph_end(r.graph);
+    if (status == NEO_OK && records) status = neo_cuda_graph_wait(r.graph);
     if (rank) {
         EXPECT(comm, status == NEO_ERR_PEER && strstr(neo_last_error(), "found an error in its"),
                "%s: %s", neo_status_string(status), neo_last_error());
@@ -665,12 +707,125 @@ static neo_status passed_on(neo_comm *comm, void *user) {
         EXPECT(comm, status == NEO_ERR_RANGE || (status == NEO_ERR_PEER && !*(int *)user),
                "%s: %s", neo_status_string(status), neo_last_error());
     }
-    neo_cuda_graph_destroy(graph);
-    EXPECT_OK(comm, neo_tensor_copy(ctx, t[0], neo_tensor_1d(x, NEO_F32, n)));
-    neo_comm_destroy(there);
-    for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &t[i]);
-    return NEO_OK;
+    return recorded_close(&r);
 }
+/* Sums and gathers of groups that overlap, all with tickets, in recorded steps: which group is
+   next, and when one is waited for, is drawn, alike on all ranks. The device adds what has come. */
+enum { GROUPS = 4, CALLS = 12, PART = 24 };
+static neo_status in_any_order(neo_comm *comm, void *user) {
+    const int W = neo_comm_size(comm), rank = neo_comm_rank(comm);
+    const int color[GROUPS] = {0, rank / 2, rank % 2, 0};
+    recorded r;
+    neo_comm *group[GROUPS];
+    neo_tensor in[CALLS], out[CALLS], total;
+    float x[CALLS * PART], want[PART] = {0};
+    int64_t n = PART, many = (int64_t)PART * W;
+    uint64_t draw = *(uint64_t *)user;
+    EXPECT_OK(comm, recorded_open(&r, comm));
+    for (int g = 0; g < GROUPS; g++)
+        EXPECT_OK(comm, neo_comm_split(r.there, color[g], g < 3 ? rank : -rank, &group[g]));
+    for (int c = 0; c < CALLS; c++) {
+        EXPECT_OK(comm, neo_tensor_alloc(r.ctx, NEO_F32, 1, &n, &in[c]));
+        EXPECT_OK(comm, neo_tensor_alloc(r.ctx, NEO_F32, 1, &many, &out[c]));
+    }
+    EXPECT_OK(comm, neo_tensor_alloc(r.ctx, NEO_F32, 1, &n, &total));
+    EXPECT_OK(comm, neo_tensor_zero(r.ctx, total));
+    for (int step = 0; step < 4; step++) {
+        neo_ticket ticket[CALLS];
+        int of[CALLS], first = 0;
+        EXPECT_OK(comm, neo_cuda_graph_begin(r.graph));
+        for (int c = 0; c < CALLS; c++) {
+            const int g = of[c] = (int)(mixed(++draw) % GROUPS), gathers = mixed(++draw) % 3 == 0;
+            const int begin[GROUPS] = {0, rank / 2 * 2, rank % 2, W - 1};
+            for (int i = 0; i < PART; i++) {
+                x[c * PART + i] = (float)(i + rank * 3 + c + step);
+                for (int q = 0; q < W; q++) {
+                    const int with = g == 1 ? q / 2 == rank / 2 : g == 2 ? q % 2 == rank % 2 : 1;
+                    if (gathers ? q == begin[g] : with) want[i] += (float)(i + q * 3 + c + step);
+                }
+            }
+            EXPECT_OK(comm,
+                      neo_tensor_copy(r.ctx, neo_tensor_1d(x + c * PART, NEO_F32, PART), in[c]));
+            EXPECT_OK(comm, gathers ? neo_comm_all_gather(group[g], in[c].data, out[c].data, PART,
+                                                          NULL, NEO_F32, &ticket[c])
+                                    : neo_comm_all_reduce(group[g], NEO_REDUCE_SUM, in[c].data,
+                                                          out[c].data, PART, NEO_F32, &ticket[c]));
+            for (const int upto = c == CALLS - 1 ? CALLS : first + (int)(mixed(++draw) % 2);
+                 first < upto; first++) {
+                EXPECT_OK(comm, neo_comm_wait(group[of[first]], ticket[first]));
+                EXPECT_OK(comm, neo_add(r.ctx, total, neo_tensor_rows(out[first], 0, PART)));
+            }
+        }
+        EXPECT_OK(comm, neo_cuda_graph_end(r.graph));
+    }
+    EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+    EXPECT(comm, neo_cuda_graph_get_stats(r.graph).split == 0, "a step waits");
+    EXPECT_OK(comm, neo_tensor_copy(r.ctx, total, neo_tensor_1d(x, NEO_F32, PART)));
+    EXPECT(comm, memcmp(x, want, sizeof want) == 0, "%g, not %g", (double)x[1], (double)want[1]);
+    for (int c = 0; c < CALLS; c++)
+        neo_tensor_free(r.ctx, &in[c]), neo_tensor_free(r.ctx, &out[c]);
+    neo_tensor_free(r.ctx, &total);
+    for (int g = 0; g < GROUPS; g++) neo_comm_destroy(group[g]);
+    return recorded_close(&r);
+}
+#if defined(NEO_COMM_NCCL) && defined(EMULATED)
+/* The host of rank 0 launches a step, and ends it, before the others begin theirs. */
+static neo_status ahead(neo_comm *comm, void *user) {
+    recorded r;
+    (void)user;
+    EXPECT_OK(comm, recorded_open(&r, comm));
+    for (int step = 0; step < 3; step++) { /* calls of the first are agreed on */
+        label_step(&r, step, 0);
+        if (step && neo_comm_rank(comm)) EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+        EXPECT_OK(comm, record_step(&r));
+        if (step && neo_comm_rank(comm) == 0) EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+        EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+        EXPECT_OK(comm, expect_steps(&r, (int[]){0, 1, 2}, step + 1));
+    }
+    return recorded_close(&r);
+}
+/* The last rank does not make the second step's call: the others, *user in the end, give up where
+   they wait for that step, whose sum is left out, and the device works. */
+static neo_status stays_away(neo_comm *comm, void *user) {
+    const int last = neo_comm_size(comm) - 1, rank = neo_comm_rank(comm);
+    int *gone = (int *)user;
+    recorded r;
+    EXPECT_OK(comm, recorded_open(&r, comm));
+    label_step(&r, 0, 0);
+    EXPECT_OK(comm, record_step(&r));
+    EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+    neo_status status = NEO_OK;
+    if (rank < last) {
+        status = record_step(&r);
+        if (status == NEO_OK) status = neo_cuda_graph_wait(r.graph);
+        EXPECT(comm, status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER, "%s: %s",
+               neo_status_string(status), neo_last_error());
+        EXPECT(comm, strstr(neo_last_error(), ", recorded: "), "%s",
+               neo_last_error());
+        EXPECT_OK(comm, expect_steps(&r, (int[]){0}, 1));
+        EXPECT_ERR(comm, neo_comm_status(r.there), status, "recorded");
+        EXPECT_OK(comm, neo_cuda_graph_begin(r.graph));
+        EXPECT_OK(comm, neo_tensor_zero(r.ctx, r.weight->grad));
+        EXPECT_OK(comm, neo_cuda_graph_end(r.graph));
+        EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+        __atomic_fetch_add(gone, 1, __ATOMIC_SEQ_CST);
+    }
+    while (rank == last && __atomic_load_n(gone, __ATOMIC_SEQ_CST) < last)
+        neo__thread_sleep(1000000);
+    return recorded_close(&r);
+}
+/* One rank records, the others do not. */
+static neo_status mixes(neo_comm *comm, void *user) {
+    const int records = neo_comm_rank(comm) == 0;
+    recorded r;
+    (void)user;
+    EXPECT_OK(comm, recorded_open(&r, comm));
+    label_step(&r, 0, 0);
+    if (records) EXPECT_OK(comm, neo_cuda_graph_begin(r.graph));
+    EXPECT_ERR(comm, step_calls(&r), NEO_ERR_DIVERGED, "recorded");
+    return recorded_close(&r);
+}
+#endif
 static void expect_refused(const neo_comm_desc *d, neo_comm_fn fn, neo_status expected,
                            const char *part) {
     neo_status status = neo_comm_spawn(2, d, fn, NULL, NULL);
@@ -746,6 +901,13 @@ static void faults(neo_comm_desc d) {
 static void faults(neo_comm_desc d) { (void)d; }
 #endif
 
+static int recorded_ranks(const neo_comm_desc *d) {
+    int bad = 0, all = 1;
+    for (int spoilt = 0; spoilt < 2; spoilt++) bad += run_ranks(3, d, graphs, &spoilt);
+    bad += run_ranks(4, d, passed_on, &all);
+    for (uint64_t draw = 0; draw < 4; draw++) bad += run_ranks(4, d, in_any_order, &draw);
+    return bad;
+}
 int main(void) {
     int bad = 0, started = launched();
     /* segments of 4 KiB: most sums are of several */
@@ -760,6 +922,17 @@ int main(void) {
     d.sums = NEO_SUMS_NCCL, d.ctx.repro_shards = 0;
 #if defined(EMULATED)
     for (int W = 2; W <= 5; W++) bad += run_ranks(W, &d, own_sums, NULL);
+    for (int own = 0; own < 2; own++) { /* sums of the tree; of NCCL's own */
+        d.sums = own ? NEO_SUMS_NCCL : NEO_SUMS_TREE;
+        bad += recorded_ranks(&d);
+        bad += run_ranks(3, &d, ahead, NULL);
+        for (int was = -1, gone; made_again(400, &d.timeout_ms, &was);) {
+            gone = 0;
+            bad += run_ranks(3, &d, stays_away, &gone);
+        }
+        d.timeout_ms = 0;
+        bad += run_ranks(2, &d, mixes, NULL);
+    }
 #endif
     return ranks_end("cuda/comm", bad);
 #endif
@@ -777,8 +950,9 @@ int main(void) {
     emu_set_lazy(1);
     for (int W = 1; W <= 3; W++) bad += run_ranks(W, &own, beside, NULL);
     emu_set_lazy(0);
-    for (int spoilt = 0; spoilt < 2; spoilt++) bad += run_ranks(3, &own, graphs, &spoilt);
-    for (int records = 0; records < 2; records++) bad += run_ranks(4, &own, passed_on, &records);
+    bad += recorded_ranks(&own);
+    int alone = 0;
+    bad += run_ranks(4, &own, passed_on, &alone);
 #if defined(EMULATED)
     int of_many = 17;
     bad += run_ranks(18, &own, graphs, &of_many);

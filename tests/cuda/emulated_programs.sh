@@ -74,16 +74,27 @@ END
         if grep -q "$said" "$W/$file"; then pass; else fail "$file has no line '$said'"; fi
     done
     # No host waits in a step of several ranks but in the first, whose ids nobody could prefetch.
-    for ranks in 2 4; do
-        "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 16 --bottom 13-24-16 --top 24-1 \
-            --rows 200 --device cuda --ranks $ranks >"$W/out" 2>"$W/err"
-        if grep -q 'cuda:0: 6 steps in [0-9]* launches (1 steps were split) ' "$W/out"; then
-            pass
-        else
-            fail "$ranks ranks: $(grep '^cuda:0: ' "$W/out")"
-        fi
-    done
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
+    # passes STEPS SPLIT PROGRAM OPTION...
+    passes() {
+        said="cuda:0: $1 steps in [0-9]* launches ($2 steps were split) "
+        shift 2
+        "$@" --device cuda >"$W/out" 2>"$W/err"
+        if grep -q "$said" "$W/out"; then pass; else
+            fail "$*: $(grep '^cuda:0: ' "$W/out" || tail -1 "$W/err")"
+        fi
+    }
+    for over in '' _nccl; do
+        [ -x "$B/tests/emulated_dlrm$over" ] || continue
+        for ranks in 2 4; do
+            passes 6 1 "$B/tests/emulated_dlrm$over" --synthetic 120 --batch 20 --dim 16 \
+                --bottom 13-24-16 --top 24-1 --rows 200 --ranks $ranks
+        done
+        for shard in none full; do # the norm over ranks, too
+            passes 3 0 "$B/tests/emulated_gpt$over" --data "$W/text" --steps 3 --layers 2 \
+                --heads 2 --width 32 --context 16 --batch 4 --sample 0 --ranks 2 --shard $shard
+        done
+    done
     gpt_agrees "$B/tests/emulated_gpt" "$W/text" 2
     refused "a graph, perhaps" "neither on nor off" "$B/tests/emulated_dlrm" --synthetic 60 \
         --graph perhaps

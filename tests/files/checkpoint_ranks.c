@@ -1313,7 +1313,7 @@ static void bad_parts(void) {
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", t, &ok));
     CHECK(neo_state_count(s) == 4 && strcmp(neo_state_name(s, 3), "t") == 0);
     uint64_t digest = 5;
-    neo_group bad = {2, 2, group_agree, group_sum, NULL, NULL, NULL};
+    neo_group bad = {2, 2, group_agree, group_sum, NULL, NULL, NULL, NULL};
     CHECK_ERR(neo_state_digest_group(s, &bad, &digest), NEO_ERR_ARG, "rank 2 of 2");
     bad.rank = 0;
     bad.sum = NULL;

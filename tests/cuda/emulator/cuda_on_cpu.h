@@ -339,6 +339,7 @@ struct queued {
     task run;
     std::shared_ptr<event_data> wait;     /* runs once `wait` has been recorded `version` times */
     uint64_t version;
+    std::function<bool()> may;            /* and once this holds, if it is there */
 };
 /* What one allocation of the device is; the map's key is its address. */
 struct block_of_memory { size_t bytes, span; int device; };
@@ -1633,7 +1634,7 @@ inline CUstream_st *find_stream(cudaStream_t stream) {
 inline bool may_run(CUstream_st *s) {
     if (s->queue.empty()) return false;
     const queued &q = s->queue.front();
-    if (q.wait && q.wait->done < q.version) return false;
+    if ((q.wait && q.wait->done < q.version) || (q.may && !q.may())) return false;
     if (s != &g().legacy)
         return (s->flags & cudaStreamNonBlocking) || g().legacy.queue.empty() ||
                g().legacy.queue.front().number > q.number;
@@ -1672,8 +1673,25 @@ inline bool run_one(CUstream_st *first) {
     if (s.sticky != cudaSuccess) drop_queues();
     return true;
 }
-/* Runs queued work until done() holds. With a seed either lazily, preferring one stream, or any
-   mixture, and then now and then all the rest. */
+/* Work that another thread has not queued yet, as kernels of NCCL wait for those of other ranks:
+   how often a wait of the host sleeps for it, 50 us each; then it comes no more. */
+enum { NAPS = 400000 };
+template <class Done> cudaError_t run_until(CUstream_st *stream, Done done);
+/* The same, until it is so. The lock is held once. */
+template <class Done> cudaError_t wait_until(CUstream_st *stream, Done done) {
+    for (int nap = 0; nap < NAPS; nap++) {
+        const cudaError_t e = run_until(stream, done);
+        if (e != cudaSuccess || done()) return e;
+        g().lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        g().lock.lock();
+        if (g().sticky != cudaSuccess) return g().sticky;
+    }
+    return report(cudaErrorLaunchFailure, "a wait without an end: what a stream waits for does "
+                                          "not come");
+}
+/* Runs queued work until done() holds, or none may run. With a seed either lazily, preferring one
+   stream, or any mixture, and then now and then all the rest. */
 template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     state &s = g();
     if (s.running) return cudaErrorNotPermitted;
@@ -1700,7 +1718,7 @@ template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     return s.sticky;
 }
 inline cudaError_t run_stream(CUstream_st *stream) {
-    return run_until(stream, [stream] { return stream->queue.empty(); });
+    return wait_until(stream, [stream] { return stream->queue.empty(); });
 }
 inline cudaError_t run_everything() {
     return run_until(nullptr, [] {
@@ -1729,7 +1747,7 @@ inline cudaError_t check_unsafe() {
 }
 /* Puts work on a stream, or into the capture that it is in. */
 inline cudaError_t put(CUstream_st *s, task run, std::shared_ptr<event_data> wait = nullptr,
-                       uint64_t version = 0) {
+                       uint64_t version = 0, std::function<bool()> may = nullptr) {
     if (s->in) {
         if (s->in->invalid) return cudaErrorStreamCaptureInvalidated;
         s->in->nodes.push_back(node{std::move(run), s->after});
@@ -1740,12 +1758,14 @@ inline cudaError_t put(CUstream_st *s, task run, std::shared_ptr<event_data> wai
         for (CUstream_st *o : g().streams)
             if (o->in && !(o->flags & cudaStreamNonBlocking))
                 return invalidate(*o->in, cudaErrorStreamCaptureImplicit);
-    s->queue.push_back(queued{g().number++, std::move(run), std::move(wait), version});
+    s->queue.push_back(
+        queued{g().number++, std::move(run), std::move(wait), version, std::move(may)});
     return cudaSuccess;
 }
-inline cudaError_t submit(cudaStream_t stream, task run) {
+inline cudaError_t submit(cudaStream_t stream, task run, std::function<bool()> may = nullptr) {
     CUstream_st *s = find_stream(stream);
-    return s ? put(s, std::move(run)) : cudaErrorInvalidResourceHandle;
+    return s ? put(s, std::move(run), nullptr, 0, std::move(may))
+             : cudaErrorInvalidResourceHandle;
 }
 
 /* ---- >>launch ---- */
@@ -2350,7 +2370,7 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     NEO_EMU_TRY(neo_emu::check_unsafe());
     neo_emu::thread_waits++;
     return neo_emu::give(
-        neo_emu::run_until(data->on, [data] { return data->done >= data->asked; }));
+        neo_emu::wait_until(data->on, [data] { return data->done >= data->asked; }));
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
     NEO_EMU_ENTER();
