@@ -694,7 +694,7 @@ static void residuals(void) {
         CHECK_OK(neo_add(contexts[i], neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(x, NEO_F32, N)));
         CHECK_BITS(x, want, N * sizeof *x);
         CHECK_ERR(neo_add(contexts[i], neo_tensor_1d(x, NEO_F32, 5), neo_tensor_1d(y, NEO_F32, 6)),
-                  NEO_ERR_SHAPE, "neo_add: y has 6 elements");
+                  NEO_ERR_SHAPE, "neo_add: y has shape[0] 6");
         CHECK_ERR(neo_add(contexts[i], none, none), NEO_ERR_SHAPE, "neo_add: x");
         free(x), free(y), free(want);
     }
