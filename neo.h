@@ -4448,14 +4448,15 @@ NEO_API void *neo__device_heard(const neo_ctx *ctx, int rank) {
 }
 NEO_API void neo__device_watch(const neo_ctx *ctx, neo__lookout *watch, int on) {
     neo__lookout **at = &ctx->on->watch, *first = __atomic_load_n(at, __ATOMIC_ACQUIRE);
-    if (on) {
-        do watch->next = first;
-        while (!__atomic_compare_exchange_n(at, &first, watch, 0, __ATOMIC_ACQ_REL,
-                                            __ATOMIC_ACQUIRE));
-        return;
-    }
-    while (*at && *at != watch) at = &(*at)->next;
-    if (*at) __atomic_store_n(at, watch->next, __ATOMIC_RELEASE);
+    do { /* another thread may put one in front */
+        if (on) watch->next = first;
+        else if (first != watch) {
+            while (first->next != watch) first = first->next;
+            first->next = watch->next;
+            return;
+        }
+    } while (!__atomic_compare_exchange_n(at, &first, on ? watch : watch->next, 0,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
 }
 #endif
 NEO_API void neo__device_release(neo_device *device) {

@@ -1635,8 +1635,8 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    A message has a mark of the sender's stream and the word that says that its step stops; the
    receiver's stream waits for the mark, and copies; its own mark goes back with the message, and
    the sender's stream waits for that. A last mark is what later calls of the step wait for. So
-   nothing waits on a device for what is not launched yet. Ranks that record and others mix. Over
-   NCCL the words go as messages, so that all ranks of a group record, or none.
+   nothing waits on a device for what is not launched yet. Ranks that record and others mix, but not
+   in sum_there of a neo_group. Over NCCL the words go as messages: all ranks record, or none.
    ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
     return c->transport->release && c->scratch.place == NEO_HOST;
@@ -4435,10 +4435,11 @@ static int neo__nccl_rests(neo__nccl *n) {
     }
     return error != cudaErrorNotReady;
 }
-/* Calls that passed, and do not come, stop steps first. */
+/* Calls that passed, and have not come, stop the steps that are behind them. */
 static void neo__nccl_abort(neo_comm *c) {
     neo__nccl *n = c->nccl;
-    if (n->comm && n->watch.look && neo__comm_is_broken(c))
+    if (n->comm && n->watch.look && neo__comm_is_broken(c) &&
+        cudaEventQuery((cudaEvent_t)c->scratch.mark[2]) != cudaSuccess)
         (void)neo__device_order(c->ctx, NEO__ORDER_OVER, c->failure.message,
                                 (int)c->failure.status);
     if (n->comm) (void)ncclCommAbort(n->comm);
@@ -4522,7 +4523,7 @@ static neo_status neo__nccl_did(neo_comm *comm, neo_status status) {
     return status;
 }
 /* The host waits for the device, where calls have passed: not without an end. Those that have not
-   come so far have patience of their own. */
+   come so far have patience of their own, so that of the wait begins when all have. */
 static int neo__nccl_watch(neo__lookout *watch, int turn) {
     neo_comm *c = (neo_comm *)watch->user;
     neo__nccl *n = c->nccl;
@@ -4530,15 +4531,14 @@ static int neo__nccl_watch(neo__lookout *watch, int turn) {
     neo__mutex_lock(&c->lock);
     const int idle = c->queue.finished == c->queue.issued;
     neo__mutex_unlock(&c->lock);
-    if (!idle || !n->comm || __atomic_exchange_n(&n->looks, 1, __ATOMIC_ACQUIRE)) {
-        neo__comm_nap(turn, NEO__NCCL_LOOKS);
-        return n->hangs;
-    }
-    if (turn == 0) n->limit = neo__comm_limit(c);
-    neo_status status = neo__nccl_state(n, &state);
-    if (status == NEO_OK) status = neo__nccl_patience(c, &n->limit, turn);
-    (void)neo__nccl_did(c, status);
-    __atomic_store_n(&n->looks, 0, __ATOMIC_RELEASE);
+    const int mine = !__atomic_exchange_n(&n->looks, 1, __ATOMIC_ACQUIRE);
+    if (mine && (turn == 0 || !idle)) n->limit = neo__comm_limit(c);
+    if (mine && idle && n->comm) {
+        neo_status status = neo__nccl_state(n, &state);
+        if (status == NEO_OK) status = neo__nccl_patience(c, &n->limit, turn);
+        (void)neo__nccl_did(c, status);
+    } else neo__comm_nap(turn, NEO__NCCL_LOOKS);
+    if (mine) __atomic_store_n(&n->looks, 0, __ATOMIC_RELEASE);
     return n->hangs;
 }
 /* The stream of the call's copies and sums. */

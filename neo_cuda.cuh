@@ -562,6 +562,7 @@ template <neo_place place> static void neo__cuda_free(neo_device *device, void *
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
     if (d->recording && !host) neo__graph_run(d); /* what is recorded may use it */
+    if (d->device.watch) (void)neo__cuda_until(d, d->stream, NULL); /* cudaFree waits blindly */
     for (const void *&to : d->large) /* another tensor may have this place */
         if ((uintptr_t)to - (uintptr_t)p < bytes) to = NULL;
     const cudaError_t error = host ? cudaFreeHost(p) : cudaFree(p); /* after work that uses it */
@@ -5984,7 +5985,7 @@ NEO__CUDA_KERNEL neo__bags_inverse_kernel(const neo__bags_job job, const neo__gr
 static neo_status neo__cuda_bags_told(neo__cuda *gpu, neo__bags_found *found) {
     gpu->stats.waits++;
     gpu->stats.fetched += sizeof *found;
-    NEO__TRY(neo__cuda_result(gpu, cudaEventSynchronize(gpu->told), "work on the device"));
+    NEO__TRY(neo__cuda_event_wait(gpu, gpu->told));
     memcpy(found, gpu->answer, sizeof *found);
     return NEO_OK;
 }

@@ -879,8 +879,8 @@ static int neo__tier_is_behind(const neo__tier *tier) { /* rows are still to be 
     return tier->behind_next < tier->behind_count || tier->behind_busy;
 }
 /* Read some rows ahead, with the lock held. 0: there are none, or rows are still to be written:
-   one of them may be asked for, or wait in a place that one is asked for. Rows that were read
-   while others were written came no sooner: bench/results/tiers.md. */
+   one of them may be asked for, or wait in a place that one is asked for. To read the others
+   meanwhile gains nothing: bench/results/tiers.md. */
 static int neo__tier_take_ahead(neo__tier *tier, neo__tier_worker *worker) {
     int64_t place[NEO__TIER_BATCH], n = 0;
     if (tier->paused || neo__tier_is_behind(tier)) return 0;

@@ -1122,9 +1122,10 @@ static void tier_errors(void) {
     m.add(600, 8, NEO_BAG_ADAM);
     m.make(10, 100);
     neo_tier_desc desc = m.tier_desc;
-    CHECK_ERR(neo_tier_create(m.ctx[0], &desc, &none), NEO_ERR_ARG, "no path");
+    CHECK_ERR(neo_tier_create(m.ctx[0], &desc, &none), NEO_ERR_ARG,
+              "path is NULL, on a context without a device");
     desc.path = "";
-    CHECK_ERR(neo_tier_create(m.ctx[1], &desc, &none), NEO_ERR_ARG, "no path");
+    CHECK_ERR(neo_tier_create(m.ctx[1], &desc, &none), NEO_ERR_ARG, "path is empty");
     desc.path = NULL, desc.memory_bytes = 0;
     CHECK_ERR(neo_tier_create(m.ctx[1], &desc, &none), NEO_ERR_ARG, "memory_bytes");
     desc.memory_bytes = m.tier_desc.memory_bytes / 2;

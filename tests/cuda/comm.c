@@ -814,6 +814,63 @@ static neo_status stays_away(neo_comm *comm, void *user) {
         neo__thread_sleep(1000000);
     return recorded_close(&r);
 }
+/* The same, where the host waits in a lookup, for what the device says of its ids, and begins to
+   while a later call has not been launched yet: when it is, patience begins. */
+static neo_status stays_away_behind(neo_comm *comm, void *user) {
+    const int last = neo_comm_size(comm) - 1, rank = neo_comm_rank(comm);
+    const int64_t offsets[] = {0, 1}, ids[] = {1}, shape[] = {1, 4};
+    const neo_table_desc table = {.name = "t", .rows = 2, .dim = 4};
+    const neo_bags_desc of = {.tables = &table, .table_count = 1, .max_batch = 1, .max_ids = 1};
+    const neo_jagged batch = {1, 1, NEO_I64, offsets, ids};
+    int *gone = (int *)user;
+    neo_ticket ticket[2];
+    neo_bags *bags;
+    neo_tensor out;
+    recorded r;
+    EXPECT_OK(comm, recorded_open(&r, comm));
+    EXPECT_OK(comm, neo_bags_create(r.ctx, &of, &bags));
+    EXPECT_OK(comm, neo_tensor_alloc(r.ctx, NEO_F32, 2, shape, &out));
+    EXPECT_OK(comm, neo_comm_all_reduce(r.there, NEO_REDUCE_SUM, r.t[2].data, r.t[3].data,
+                                        STEP_ROWS, NEO_F32, NULL));
+    if (rank < last) {
+        const int64_t second = r.there->next.sequence + 1;
+        EXPECT_OK(comm, neo_comm_inject(r.there, (neo_fault){NEO_FAULT_DELAY, second, 300}));
+        EXPECT_OK(comm, neo_cuda_graph_begin(r.graph));
+        for (int i = 0; i < 2; i++) {
+            EXPECT_OK(comm, neo_comm_all_reduce(r.there, NEO_REDUCE_SUM, r.t[2].data,
+                                                r.t[i ? 1 : 3].data, STEP_ROWS, NEO_F32,
+                                                &ticket[i]));
+            if (i == 0) EXPECT_OK(comm, neo_comm_wait(r.there, ticket[0]));
+        }
+        EXPECT_OK(comm, neo_scale(r.ctx, r.t[3], 0.5f, NULL));
+        EXPECT_OK(comm, neo_cuda_graph_end(r.graph));
+        EXPECT_OK(comm, neo_bags_forward(bags, &batch, out));
+        const neo_status status = neo_cuda_graph_wait(r.graph);
+        EXPECT(comm, status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER, "%s: %s",
+               neo_status_string(status), neo_last_error());
+        __atomic_fetch_add(gone, 1, __ATOMIC_SEQ_CST);
+    }
+    while (rank == last && __atomic_load_n(gone, __ATOMIC_SEQ_CST) < last)
+        neo__thread_sleep(1000000);
+    neo_tensor_free(r.ctx, &out);
+    neo_bags_destroy(bags);
+    return recorded_close(&r);
+}
+/* A group that breaks behind its recorded steps stops none of the next group's. */
+static neo_status breaks_between(neo_comm *comm, void *user) {
+    (void)user;
+    for (int i = 0; i < 2; i++) {
+        recorded r;
+        EXPECT_OK(comm, recorded_open(&r, comm));
+        label_step(&r, 0, 0);
+        EXPECT_OK(comm, record_step(&r));
+        EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+        EXPECT_OK(comm, expect_steps(&r, (int[]){0}, 1));
+        neo_comm_abort(r.there, "enough of it");
+        EXPECT_OK(comm, recorded_close(&r));
+    }
+    return NEO_OK;
+}
 /* One rank records, the others do not. */
 static neo_status mixes(neo_comm *comm, void *user) {
     const int records = neo_comm_rank(comm) == 0;
@@ -929,9 +986,12 @@ int main(void) {
         for (int was = -1, gone; made_again(400, &d.timeout_ms, &was);) {
             gone = 0;
             bad += run_ranks(3, &d, stays_away, &gone);
+            gone = 0;
+            bad += run_ranks(3, &d, stays_away_behind, &gone);
         }
         d.timeout_ms = 0;
         bad += run_ranks(2, &d, mixes, NULL);
+        bad += run_ranks(2, &d, breaks_between, NULL);
     }
 #endif
     return ranks_end("cuda/comm", bad);
