@@ -1458,8 +1458,10 @@ NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
 }
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
-    (void)neo__comm_break(comm, NULL, NEO_ERR_PEER, "rank %d has given up: %s",
-                          comm->world[comm->rank],
+    char own[40]; /* once, also of one that gave up another group before and says why */
+    const int begin = snprintf(own, sizeof own, "rank %d has given up: ", comm->world[comm->rank]);
+    if (message && strncmp(message, own, (size_t)begin) == 0) message += begin;
+    (void)neo__comm_break(comm, NULL, NEO_ERR_PEER, "%s%s", own,
                           message && message[0] ? message : "(no reason given)");
 }
 /* A rank whose function has failed: in its group, and in those split from it. */

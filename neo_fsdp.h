@@ -1082,7 +1082,7 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     for (int32_t f = 0; f < map->feature_count; f++)
         *mark = neo__plan_hash(*mark, (uint64_t)map->feature_table[f]);
     mark = neo__alike_add(
-        a, "other tables than rank 0: names, dtypes, pooling, initial values or optimizers",
+        a, "other tables than rank 0: names, dtypes, pooling, initial values, keys or optimizers",
         (uint64_t)map->table_count);
     for (int32_t t = 0; t < map->table_count; t++) neo__shard_mark_table(mark, &map->tables[t]);
     mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)map->wire[0]);

@@ -130,7 +130,7 @@ typedef struct neo_tier_stats {
             Of neo_bags_create with a tier: NEO_ERR_ARG: the budget is too small for a batch (the
             least is said), a table has memory of yours. NEO_ERR_IO: the file cannot be made,
             another process has it, or it is not empty and not a tier's.
-   neo_tier_destroy: after neo_bags_destroy.
+   neo_tier_destroy: after neo_bags_destroy; before, it leaves the tier alone, with a warning.
    neo_tier_get_stats: since create; of calls that have returned.
    neo_tier_reset_stats: counts from 0 on. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc,
@@ -2794,6 +2794,11 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
 NEO_API void neo_tier_destroy(neo_tier *tier) {
     neo__tier *t = (neo__tier *)tier;
     if (!t) return;
+    if (tier->bags) { /* its threads wait on what would be destroyed */
+        neo_log(t->ctx, NEO_LOG_WARNING, "neo_tier_destroy: '%s': neo_bags_destroy comes first",
+                t->path);
+        return;
+    }
     neo__live_end(t->ctx, &t->live);
     neo__cond_destroy(&t->done);
     neo__cond_destroy(&t->wake);

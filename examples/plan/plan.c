@@ -287,6 +287,10 @@ static int check_stdout(void) {
     return fprintf(stderr, "plan: standard output: could not be written whole\n"), 1;
 }
 
+static void print_measured(job *j, const command *c) {
+    if (c->given[OPT_CALIBRATE]) print_cluster(j), links_print(&c->links);
+    if (c->given[OPT_DISK]) disk_print(&j->desc.cluster);
+}
 static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const command *c) {
     if (c->given[OPT_JSON])
         print_json(j, plan, both);
@@ -300,8 +304,7 @@ static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const
         print_ranks(j, plan, both, verbose);
         if (c->given[OPT_RISK] && print_risk(j, both[j->desc.pipeline != 0]) != NEO_OK)
             return fprintf(stderr, "plan: --risk: %s\n", neo_last_error()), 1;
-        if (c->given[OPT_CALIBRATE]) print_cluster(j), links_print(&c->links);
-        if (c->given[OPT_DISK]) disk_print(&j->desc.cluster);
+        print_measured(j, c);
     }
     int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;
     if (c->given[OPT_TIMELINE]) bad |= write_timeline(both, c->given[OPT_TIMELINE]);
@@ -317,6 +320,7 @@ static int run_one(neo_ctx *ctx, job *j, const command *c) {
     const char *which = status == NEO_ERR_CAPACITY && c->given[OPT_MEMORY] ? "--memory: " : "";
     if (bad) fprintf(stderr, "plan: %s%s\n", which, neo_last_error());
     else bad = show(j, plan, both, c);
+    if (status == NEO_ERR_CAPACITY && !c->given[OPT_JSON]) print_measured(j, c), check_stdout();
     neo_timeline_destroy(both[0]);
     neo_timeline_destroy(both[1]);
     neo_plan_destroy(plan);

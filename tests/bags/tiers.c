@@ -1567,6 +1567,9 @@ static void refused(void) {
         neo_tier_destroy(other);
     }
     CHECK(neo_bags_weight(bags, 0).place == NEO_FILE);
+    neo_tier_destroy(tier); /* its neo_bags is there: so it stays */
+    float row[8];
+    CHECK_OK(neo_bags_get_rows(bags, 0, 0, 1, row));
     neo_bags_destroy(bags);
     neo_tier_destroy(tier);
     neo_ctx_destroy(ctx);

@@ -14,11 +14,11 @@ budget() {
     neo.h) echo 18344 0 1 15 ;;
     neo_kernels.h) echo 5975 0 0 2 ;;
     neo_run.h) echo 3172 0 0 0 ;;
-    neo_store.h) echo 2845 0 0 0 ;;
+    neo_store.h) echo 2850 0 0 0 ;;
     neo_state.h) echo 5312 0 0 0 ;;
     neo_data.h) echo 7977 0 0 0 ;;
     neo_serve.h) echo 3061 0 0 0 ;;
-    neo_comm.h) echo 4994 0 0 52 ;;
+    neo_comm.h) echo 4996 0 0 52 ;;
     neo_plan.h) echo 8025 0 0 1 ;;
     neo_fsdp.h) echo 7327 0 0 0 ;;
     neo_cuda.cuh) echo 8659 0 0 32 ;;

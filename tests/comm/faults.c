@@ -856,7 +856,8 @@ static neo_status aborted(neo_comm *comm, void *user) {
     IS_OK(s, comm, neo_comm_barrier(comm, NULL));
     meet(s, comm, s->ranks);
     if (rank == s->culprit) {
-        neo_comm_abort(comm, s->harmless ? NULL : "the disk is full");
+        /* or by the message of another group, as neo_last_error has it */
+        neo_comm_abort(comm, s->harmless ? NULL : s->async ? want : "the disk is full");
         neo_comm_abort(comm, "and this comes too late");
         __atomic_store_n(&s->hurt, 1, __ATOMIC_RELEASE);
         status = neo_comm_status(comm);

@@ -580,6 +580,13 @@ if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 9 ] &&
 else
     fail "measured figures make another plan when read: $(cat "$W/err")"
 fi
+if "$measures" "$W/skewed.model" "$W/measured.cluster" --memory 1K --calibrate >"$W/out" \
+    2>"$W/err" || ! grep -q 'do not fit\|needs' "$W/err"; then
+    fail "a rank of 1K: $(cat "$W/err")"
+else
+    same "lines of figures that were measured for no plan" "$(grep -c '^dots_far\|^rows \|^layer ' \
+        "$W/out")" 19
+fi
 if "$B/plan" "$W/nowhere" $P/clusters/laptop.cluster 2>"$W/err"; then fail \
     "a missing file is accepted"; elif grep -q "nowhere: cannot open" "$W/err"; then
     pass
