@@ -7229,7 +7229,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS,
     typedef neo__bags_lane<LANES, CHUNKS> lane;
     const int group = threadIdx.x % 32 / LANES, groups = 32 / LANES;
     const auto lanes_of = [&](int r) {
-        const int thread = (int)(T == NEO__BAGS_ANY ? neo__cuda_now(threadIdx.x) : threadIdx.x);
+        const bool anew = T == NEO__BAGS_ANY || sizeof(K) > 4; /* registers are scarce */
+        const int thread = (int)(anew ? neo__cuda_now(threadIdx.x) : threadIdx.x);
         return lane{list[r].dim, thread % LANES, neo__bags_mask<LANES>(thread)};
     };
     NEO__BAGS_WINDOWS(window, job) {
