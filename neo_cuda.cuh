@@ -1003,6 +1003,10 @@ static neo_status neo__graph_check(neo__cuda *gpu, const neo__graph_answer &answ
     return neo__cuda_launch(gpu, what, neo__graph_check_kernel<check, P...>, {1, 32}, answer,
                             value...);
 }
+/* The counter of blocks that neo__graph_finish has: the last of `result`. */
+static uint32_t *neo__graph_arrived(const neo__cuda *gpu) {
+    return (uint32_t *)(void *)(gpu->result + NEO__CUDA_RESULT_BYTES) - 1;
+}
 /* Room for an answer: the value that `bytes` at `from`, in device memory, have after a check is
    given to the call's function when the step is over. The kernel that ends the call is noted next,
    and then neo__graph_promise. The word that says stop is one graph's, and the next does not run
@@ -1030,7 +1034,7 @@ static neo_status neo__graph_ask_kernel(neo__cuda *gpu, const void *from, size_t
                                         neo__graph_answer *answer) {
     NEO__TRY(neo__graph_ask(gpu, from, bytes, later, answer));
     answer->zeros = (uint64_t *)zeros, answer->zero_words = (int64_t)(zero_bytes / 8);
-    answer->arrived = (uint32_t *)(void *)(gpu->result + NEO__CUDA_RESULT_BYTES) - 1;
+    answer->arrived = neo__graph_arrived(gpu);
     return NEO_OK;
 }
 static void neo__graph_promise(neo__cuda *gpu, size_t bytes, const neo__later *later) {
@@ -3351,6 +3355,18 @@ template <class I, class A> NEO__GPU I neo__cuda_last(I low, I high, int64_t x, 
     }
     return low;
 }
+/* The same from 0 on of COUNT numbers x(e), side by side: none waits for another's loads. */
+template <int COUNT, class X, class A>
+NEO__GPU void neo__cuda_last_each(int (&last)[COUNT], int high, X x, A a) {
+    int half = 1;
+    while (half < high) half *= 2;
+    NEO__UNROLL for (int e = 0; e < COUNT; e++) last[e] = 0;
+    while ((half /= 2) > 0)
+        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
+            const int next = last[e] + half;
+            if (next < high && a(next) <= x(e)) last[e] = next;
+        }
+}
 /* The same by a whole warp, which looks at 32 places at a time. */
 template <class A>
 NEO__GPU int64_t neo__cuda_last_warp(int64_t low, int64_t high, int64_t x, A a) {
@@ -4205,16 +4221,9 @@ NEO__GPU float neo__cuda_row_sum(float x) {
 template <int COUNT>
 NEO__GPU void neo__cuda_bias_buckets(const neo__attention_bias &bias,
                                      const int64_t (&difference)[COUNT], int (&bucket)[COUNT]) {
-    const int bounds = (int)bias.buckets - 1;
-    int half = 1;
-    while (half <= bounds / 2) half *= 2;
-    NEO__UNROLL for (int e = 0; e < COUNT; e++) bucket[e] = 0;
-    for (; bounds && half > 0; half /= 2)
-        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
-            const int next = bucket[e] + half;
-            if (next <= bounds && __ldg((const long long *)bias.bounds + next - 1) <= difference[e])
-                bucket[e] = next;
-        }
+    neo__cuda_last_each(
+        bucket, (int)bias.buckets, [&](int e) { return difference[e]; },
+        [&](int i) { return (int64_t)__ldg((const long long *)bias.bounds + i - 1); });
 }
 /* Sums of the biases by rows for `count` differences from `lowest` on, by the whole block. */
 NEO__GPU void neo__cuda_bias_differences(const neo__attention_call &call, int64_t head, float *to,
@@ -5889,13 +5898,10 @@ static __device__ void neo__bags_each_id(const neo__bags_job &job, Read read, Ea
             starts[b] = (int32_t)NEO__MAX(NEO__MIN(offsets[low + b] - tile, (int64_t)TILE),
                                           (int64_t)-1);
         __syncthreads();
-        int in[EACH] = {}, half = 1;
-        while (half < count) half *= 2;
-        while ((half /= 2) > 0)
-            NEO__UNROLL for (int e = 0; e < EACH; e++) {
-                const int next = in[e] + half;
-                if (next < count && starts[next] <= mine + e * NEO__CUDA_THREADS) in[e] = next;
-            }
+        int in[EACH];
+        neo__cuda_last_each(
+            in, count, [=](int e) { return mine + e * NEO__CUDA_THREADS; },
+            [&](int i) { return starts[i]; });
         NEO__UNROLL for (int e = 0; e < EACH; e++) {
             const int at = mine + e * NEO__CUDA_THREADS;
             if (at > last) continue;
@@ -6002,7 +6008,7 @@ static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
                                        &answer));
     else if (asks) {
         answer.from = job->batch.found, answer.to = gpu->answer, answer.words = sizeof *found / 8;
-        answer.arrived = (uint32_t *)(void *)(gpu->result + NEO__CUDA_RESULT_BYTES) - 1;
+        answer.arrived = neo__graph_arrived(gpu);
     }
     const int64_t work = NEO__MAX(job->batch.most_ids, job->batch.bags);
     NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_check_kernel,
@@ -7168,8 +7174,8 @@ template <neo_dtype T, int LANES, int CHUNKS> struct neo__bags_ahead {
         if (dtype == NEO_I8) scale[0] = p.scale[0], scale[1] = p.scale[1];
     }
 };
-/* Its step by its gradient's sum; states: they were fetched ahead. then(): what the step of a plain
-   rule needs of x is in registers, and x free for the next row's loads. */
+/* Its step by its gradient's sum; states: they were fetched ahead. then(): x is free for the next
+   row's loads: of a plain rule before its step, which needs registers alone. */
 template <neo_dtype T, int LANES, int CHUNKS, class Then>
 NEO__GPU void neo__bags_step_at(const neo__bags_job &job, const neo__bags_row_at &p,
                                 const neo__bags_lane<LANES, CHUNKS> &row,
@@ -7213,6 +7219,7 @@ NEO__GPU void neo__bags_step_at(const neo__bags_job &job, const neo__bags_row_at
     /* An argument's round keys are made once; rows of any rule need the registers. */
     const uint64_t seed = T == NEO__BAGS_ANY ? rule.round.seed : job.sorted.seed;
     row.write(dtype, p.row, p.scale, p.block, rule, seed, w);
+    if constexpr (T == NEO__BAGS_ANY) then();
 }
 /* Rows of one record, AHEAD of them at a time, then the others. */
 template <class K, neo_dtype T, int LANES, int CHUNKS>
@@ -7262,11 +7269,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS,
                 neo__cuda_plus<4>(s, neo__floats<4>{});
                 lane::put(g + i, s);
             });
-            const auto fetch_next = [&] { fetch(a, r + AHEAD * groups); };
-            neo__bags_step_at<T>(job, list[r], row, next[a], true, g, [&] {
-                if (T != NEO__BAGS_ANY) fetch_next();
-            });
-            if (T == NEO__BAGS_ANY) fetch_next();
+            neo__bags_step_at<T>(job, list[r], row, next[a], true, g,
+                                 [&] { fetch(a, r + AHEAD * groups); });
         }
         for (int r = single + group; r < count.all; r += groups) {
             const neo__bags_row_at &p = list[r];

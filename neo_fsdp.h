@@ -4037,13 +4037,12 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
 typedef struct neo__shard_span {
     neo_shard *s;
     const char *fn;
-    int set, root;
     int32_t table;
-    int64_t first, count;  /* rows */
+    int64_t first, count, dim, chunk; /* rows; rows at a time */
+    int root, set;
+    int wants; /* this rank gets the rows, or knows them */
     float *out;
     const float *in;       /* [count][dim], of get and of set */
-    int64_t dim, chunk;    /* chunk: rows at a time */
-    int wants;             /* this rank gets the rows, or knows them */
     float *packed, *whole; /* [chunk][dim]: of this rank, and of all */
 } neo__shard_span;
 
@@ -4199,16 +4198,28 @@ static neo_status neo__shard_span_run(neo__shard_span *span) {
     neo_free(shard->ctx, span->packed, bytes);
     return status;
 }
+static neo__shard_span neo__shard_span_of(neo_shard *s, const char *fn, int32_t table,
+                                          int64_t first, int64_t count, int root) {
+    NEO__ZERO(neo__shard_span, k);
+    k.s = s;
+    k.fn = fn;
+    k.table = table;
+    k.first = first;
+    k.count = count;
+    k.root = root;
+    return k;
+}
 NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, float *rows) {
-    neo__shard_span k = {s, "neo_shard_get_rows", 0, root, table, first, count, rows, NULL, 0, 0, 0,
-                         NULL, NULL};
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_get_rows", table, first, count, root);
+    k.out = rows;
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
-    neo__shard_span k = {s, "neo_shard_set_rows", 1, root, table, first, count, NULL, rows, 0, 0, 0,
-                         NULL, NULL};
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_set_rows", table, first, count, root);
+    k.set = 1;
+    k.in = rows;
     return neo__shard_span_run(&k);
 }
 
@@ -4351,34 +4362,50 @@ static neo_status neo__shard_keys_run(neo__shard_keys *call) {
     if (shard->whole) return neo__shard_keys_of(call, shard->bags, call->table, 0);
     return neo__shard_or_abort(shard, neo__shard_keys_move(call));
 }
+static neo__shard_keys neo__shard_keys_make(neo_shard *shard, const char *fn, neo__shard_verb verb,
+                                          int32_t table, const uint64_t *keys, int64_t count,
+                                          int64_t *rows) {
+    NEO__ZERO(neo__shard_keys, call);
+    call.s = shard;
+    call.fn = fn;
+    call.verb = verb;
+    call.table = table;
+    call.keys = keys;
+    call.count = count;
+    call.rows = rows;
+    return call;
+}
 NEO_API neo_status neo_shard_find_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                        int64_t count, int64_t *rows) {
-    neo__shard_keys call = {s, "neo_shard_find_keys", NEO__KEYS_FIND, table, keys, NULL, count,
-                            rows, 0.0f, 0, 0};
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_find_keys", NEO__KEYS_FIND, table,
+                                                keys, count, rows);
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_put_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                       int64_t count, int64_t *rows) {
-    neo__shard_keys call = {s, "neo_shard_put_keys", NEO__KEYS_PUT, table, keys, NULL, count, rows,
-                            0.0f, 0, 0};
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_put_keys", NEO__KEYS_PUT, table,
+                                                keys, count, rows);
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_drop_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                        int64_t count) {
-    neo__shard_keys call = {s, "neo_shard_drop_keys", NEO__KEYS_DROP, table, keys, NULL, count,
-                            NULL, 0.0f, 0, 0};
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_drop_keys", NEO__KEYS_DROP, table,
+                                                keys, count, NULL);
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_score_keys(neo_shard *s, int32_t table, const uint64_t *keys,
                                         const float *scores, int64_t count) {
-    neo__shard_keys call = {s, "neo_shard_score_keys", NEO__KEYS_SCORE, table, keys, scores, count,
-                            NULL, 0.0f, 0, 0};
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_score_keys", NEO__KEYS_SCORE, table,
+                                                keys, count, NULL);
+    call.scores = scores;
     return neo__shard_keys_run(&call);
 }
 NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least, int most,
                                         int64_t *pruned) {
-    neo__shard_keys call = {shard, "neo_shard_prune_keys", NEO__KEYS_PRUNE, table, NULL, NULL, 0,
-                            NULL, least, most, 0};
+    neo__shard_keys call = neo__shard_keys_make(shard, "neo_shard_prune_keys", NEO__KEYS_PRUNE,
+                                                table, NULL, 0, NULL);
+    call.least = least;
+    call.most = most;
     if (pruned) *pruned = 0;
     NEO__TRY(neo__shard_keys_run(&call));
     if (!shard->whole)
@@ -5007,7 +5034,8 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *fsdp, neo_fsdp_prediction 
         if (u->slotted) {
             /* in each way back; in each way there but the first */
             times += seen < slotted - fsdp->gather.slots ? sweeps : 0;
-            times += seen++ >= fsdp->gather.slots ? sweeps - 1 : 0;
+            times += seen >= fsdp->gather.slots ? sweeps - 1 : 0;
+            seen++;
         }
         calls += times;
         elements += (double)times * (double)(u->elements - u->chunk);
