@@ -1601,7 +1601,8 @@ NEO_API neo_status neo_ids_unique(neo_ctx *ctx, neo_tensor ids, neo_tensor uniqu
      - a batch that NEO_BOUNDS_ERROR refuses, or whose offsets decrease, is refused by the call that
        gets it, with the same message; for that the call waits for the device
      - of a batch with an inverse bags are pooled once, and their rows go to the samples there;
-       backward writes it out there, and waits once more for a batch that is there. Not with a tier
+       backward writes it out there, above a tier as lines, and waits once more for a batch that is
+       there
      - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped
        and some not: go on from a checkpoint
      - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block
@@ -1861,7 +1862,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
    Errors    NEO_ERR_RANGE: an id outside its table under NEO_BOUNDS_ERROR: table, feature, sample,
              position and id are named. NEO_ERR_CAPACITY: more samples or ids than reserved.
              NEO_ERR_FORMAT: offsets that decrease, or a bad inverse. NEO_ERR_SHAPE. Nothing is
-             written then. NEO_ERR_UNSUPPORTED: an inverse with NEO_POOL_NONE or on a device.
+             written then. NEO_ERR_UNSUPPORTED: an inverse with NEO_POOL_NONE.
    Source    torch.nn.EmbeddingBag; an empty bag gives zeros. */
 NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo_tensor out);
 
@@ -2871,6 +2872,15 @@ typedef struct neo__fold_call {
     int32_t *list;         /* [T B]: in front the distinct bags, as they lie */
     int64_t *feature_bags; /* host, [T + 1] */
 } neo__fold_call;
+/* Gradients of others in a recorded norm of a device: squares adds theirs to a neo_exact there,
+   scale multiplies them by a factor that lies there. meets: squares adds up those of all ranks,
+   which count in the norm of another rank alone (away). */
+typedef struct neo__optim_others {
+    neo_status (*squares)(void *user, uint64_t *sum);
+    neo_status (*scale)(void *user, const float *factor);
+    void *user;
+    int meets, away;
+} neo__optim_others;
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -2914,12 +2924,21 @@ NEO_API neo_status neo__bags_weight_grad_at(neo_bags *bags, const neo_jagged *ba
 /* neo_cut_sums have their numbers in the device's memory, in its order of calls; each of `count`
    totals becomes (first), or gets, the sum of `each` blocks, in order. */
 NEO_API void neo__bags_cut_there(neo_bags *bags);
+/* Rows of kept gradients, at most: while steps are recorded the device alone knows how many. Their
+   squares, and a factor of them, in its memory: see neo__optim_others. */
+NEO_API int64_t neo__bags_kept_most(neo_bags *bags);
+NEO_API neo_status neo__bags_squares_there(neo_bags *bags, uint64_t *sum);
+NEO_API neo_status neo__bags_scale_there(neo_bags *bags, const float *factor);
+/* 1: the next step's norm is one of the device's, and has those of others in it, which stay until
+   that step returns, or until NULL. */
+NEO_API int neo__optim_join(neo_optim *optim, const neo__optim_others *others);
 NEO_API neo_status neo__device_cut_add(neo_ctx *ctx, float *total, const float *blocks,
                                        int64_t count, int64_t each, int first);
 /* Gradients of all rows of whole tables, in memory of the device: the tables one after another,
-   each [rows][dim], and a mark for each row that has one. The host waits for nothing but in _keep.
-   _sum: those of a batch instead of what is in `dense`; marks are added, fresh: to none.
-   _step: neo_bags_step by these alone. _keep: neo_bags_add_grad of the marked rows. */
+   each [rows][dim], and a mark for each row that has one. The host waits for nothing but in a
+   _keep that is not recorded. _sum: those of a batch instead of what is in `dense`; marks are
+   added, fresh: to none. _step: neo_bags_step by these alone. _keep: neo_bags_add_grad of the
+   marked rows. */
 NEO_API neo_status neo__bags_dense_sum(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                        const neo_leaves *leaves, float *dense,
                                        unsigned char *marks, int fresh);
@@ -3310,7 +3329,7 @@ NEO__UNUSED static void neo__lines_fresh(const neo__lines *lines) {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 15 };
+enum { NEO__DEVICE_VERSION = 16 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3613,6 +3632,7 @@ typedef struct neo__blend_call {
     int64_t z_row, base_row;
     const char *const *names; /* of x, y, z, base in messages; NULL: these */
     float factor;
+    const float *factor_there; /* on the device, instead; or NULL */
     int *infinite; /* host; of a scale, a look: set to 1 where a number is not finite. NULL: nobody
                       asks */
     neo__random_key key;
@@ -3648,6 +3668,7 @@ typedef struct neo__optim_call {
     float clip_norm;
     int clip_there;
     const neo_group *group;
+    const neo__optim_others *others; /* of both; or NULL */
     neo__later later; /* answer: neo__optim_found */
 } neo__optim_call;
 typedef struct neo__optim_found {
@@ -3737,6 +3758,7 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t di
     return 2 * neo__bag_room(dim) + (dtype == NEO_F32 ? 0 : 2 * neo__bag_room(dim) + 96);
 }
 /* The record of a call, for every operation on bags. Pointers are the device's but for "host". */
+enum { NEO__BAG_COUNTED = 3 }; /* words of kept.counted */
 typedef struct neo__bags_job {
     neo_bags *object; /* host: for the CPU */
     int32_t table;    /* for the CPU: of sort_rows */
@@ -3799,8 +3821,10 @@ typedef struct neo__bags_job {
     } sorted;
     int keep, add; /* keep: sums are kept. add: they go on from what is kept, record by record */
     struct {       /* keys by slot, a hash table from key + 1 to slot, and [max_dim] floats each */
-        int64_t max, count;
+        int64_t max, count; /* of a device: as far as the host knows, at most */
         uint64_t *slot_key, *hash_key, hash_mask;
+        uint64_t *counted; /* of a device: slots now, before the last call that kept; 1: there was
+                              no room for that call's */
         uint32_t *hash_slot;
         const uint64_t *line_key; /* of each slot, that of its line: see neo__tier_ops; or NULL */
         uint32_t *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
@@ -3939,9 +3963,10 @@ struct neo_device {
                           int64_t each, int first);
     neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j);
     /* fresh: rows without a slot (host); then, give them slots from slot_count on. by_value: a row
-       comes where its first record's value says, else in the order of the sort. */
+       comes where its first record's value says, else in the order of the sort. later: of a
+       recorded step, whose host is not told: its answer is kept.counted. */
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
-                                  int64_t *fresh);
+                                  int64_t *fresh, const neo__later *later);
     neo_status (*bags_give_slots)(neo_device *d, const neo__bags_job *j, int by_value);
     neo_status (*bags_drop_slots)(neo_device *d, const neo__bags_job *j); /* from slot_count on */
     /* See neo__bags_dense_sum; not of the processor. Rows of sorted records are marked, and their
@@ -3949,9 +3974,10 @@ struct neo_device {
     neo_status (*bags_dense_slots)(neo_device *d, const neo__bags_job *j, unsigned char *marks);
     neo_status (*bags_dense_records)(neo_device *d, const neo__bags_job *j,
                                      const unsigned char *marks);
-    /* out[i] = sum of squares of block i of 16 columns of kept rows [first, first + count) */
+    /* out[i] = sum of squares of block i of 16 columns of kept rows [first, first + count); or,
+       with sum, they are added to that neo_exact of a device, of rows that there are. */
     neo_status (*bags_squares)(neo_device *d, const neo__bags_job *j, int64_t first, int64_t count,
-                               float *out);
+                               float *out, uint64_t *sum);
     /* Rows [first, first + count) of a table to f32, or from it (to nearest). */
     neo_status (*bags_rows)(neo_device *d, const neo__bags_job *j, int table, int64_t first,
                             int64_t count, float *rows, int write);
@@ -11137,6 +11163,7 @@ struct neo_optim {
     double grad_norm;
     float clip_factor;   /* of the last step */
     int later;           /* that is being recorded: norm and factor come when it is over */
+    const neo__optim_others *others; /* in the next one's norm, on the device; or NULL */
     int has_squares;     /* of others, for the next one */
     neo_exact squares;
 };
@@ -11317,6 +11344,14 @@ NEO_API void neo_optim_destroy(neo_optim *o) {
     neo_free(o->ctx, o, o->bytes);
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
+/* While a step is recorded the norm need not come to the host, unless others must be added to it
+   here (neo_optim_add_squares; ranks that add no sums there) or LAMB needs it. Norm and factor come
+   later: see >>deferred-answers. */
+static int neo__optim_norm_stays_on_device(const neo_optim *o) {
+    const int adds = o->group.sum_there && o->desc.clip_norm_type <= FLT_MAX;
+    return o->ctx->on->recording && (o->group.size == 1 || adds) && !o->has_squares &&
+           o->param_count > 0 && o->desc.kind != NEO_OPTIM_LAMB;
+}
 /* Norm and factor of the last step come now, if it is still being recorded. */
 static void neo__optim_settle(const neo_optim *o) {
     if (o->later && o->ctx->on->recording) o->ctx->on->settle(o->ctx->on);
@@ -11332,6 +11367,11 @@ NEO_API float neo_optim_clip_factor(const neo_optim *o) {
 NEO_API void neo_optim_add_squares(neo_optim *o, const neo_exact *squares) {
     neo_exact_merge(&o->squares, squares);
     o->has_squares = 1;
+}
+NEO_API int neo__optim_join(neo_optim *o, const neo__optim_others *others) {
+    const int joins = others && o->desc.clip_norm > 0.0f && neo__optim_norm_stays_on_device(o);
+    o->others = joins ? others : NULL;
+    return joins;
 }
 NEO_API void neo_optim_count_elsewhere(neo_optim *o, int index) {
     if (index >= 0 && index < o->param_count) o->spans[index].elsewhere = 1;
@@ -11399,14 +11439,6 @@ static neo_status neo__optim_check_norm(double norm, int64_t step) {
                "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm, step);
     return NEO_OK;
 }
-/* While a step is recorded the norm need not come to the host, unless others must be added to it
-   (tables; ranks that add no sums there) or LAMB needs it. Norm and factor come later: see
-   >>deferred-answers. */
-static int neo__optim_norm_stays_on_device(const neo_optim *o) {
-    const int adds = o->group.sum_there && o->desc.clip_norm_type <= FLT_MAX;
-    return o->ctx->on->recording && (o->group.size == 1 || adds) && !o->has_squares &&
-           o->param_count > 0 && o->desc.kind != NEO_OPTIM_LAMB;
-}
 typedef struct neo__optim_clip {
     neo_optim *o;
     int64_t step;
@@ -11435,6 +11467,7 @@ static neo_status neo__optim_norm(neo_optim *optim, int later, double *norm) {
     call.clip_norm = optim->desc.clip_norm;
     if (later) call.later = answer;
     if (later && optim->group.size > 1) call.group = &optim->group;
+    if (later) call.others = optim->others;
     NEO__TRY(neo__optim_run(optim, &call));
     if (later) return NEO_OK;
     if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(optim, most, norm);
@@ -11596,6 +11629,7 @@ static neo_status neo__optim_step_inside(neo_optim *optim, float lr) {
     call.pass = NEO__OPTIM_STEP;
     call.step = neo__optim_numbers(desc, optim->step + 1, (double)lr, clip);
     call.clip_there = later;
+    if (later) call.others = optim->others;
     if (desc->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(optim, &call.step, lr));
     NEO__TRY(neo__optim_run(optim, &call));
     neo__count_step(optim->ctx, &optim->step);
@@ -11612,6 +11646,7 @@ NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
     neo__fp_leave(fp);
     neo_exact_zero(&o->squares);
     o->has_squares = 0;
+    o->others = NULL;
     return status;
 }
 
@@ -13306,6 +13341,7 @@ typedef struct neo__bags_kept {
     uint64_t *stage_keys;
     int64_t stage_first, stage_end;
     int stale; /* the hash table has keys of slots that are gone */
+    int unknown; /* 1: a device has counted slots, count is a bound; 2: not even that */
 } neo__bags_kept;
 
 /* Tables cut by columns, whose steps need sums over whole rows. */
@@ -13550,6 +13586,7 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
                    neo__size_mul(NEO__JOB_VECTORS, (size_t)sizes->job_scratch));
     NEO__CARVE(carve, job->room.stage, job->room.stage_floats);
     NEO__CARVE(carve, job->kept.slot_key, kept);
+    NEO__CARVE(carve, job->kept.counted, kept ? NEO__BAG_COUNTED : 0);
     NEO__CARVE(carve, job->kept.hash_key, places);
     NEO__CARVE(carve, job->kept.hash_slot, places);
     NEO__CARVE(carve, job->kept.fresh, kept ? records + 1 : 0);
@@ -14348,6 +14385,8 @@ static neo_status neo__bags_describe_job(neo_bags *bags) {
         NEO__TRY(neo__data_zero(bags->ctx, job->kept.hash_key,
                                 (size_t)(job->kept.hash_mask + 1) * sizeof *job->kept.hash_key));
         NEO__TRY(neo__data_zero(bags->ctx, job->kept.sums, floats * sizeof *job->kept.sums));
+        NEO__TRY(neo__data_zero(bags->ctx, job->kept.counted,
+                                NEO__BAG_COUNTED * sizeof *job->kept.counted));
     }
     return neo__bags_send_tables(bags);
 }
@@ -14363,8 +14402,28 @@ static neo_status neo__bags_device_carry(neo_bags *bags, const neo_bags *old) {
                      floats * sizeof *job->kept.sums));
     return d->bags_drop_slots(d, job);
 }
+/* Send again what was part of a discarded recording. */
+static void neo__bags_remind(neo_bags *b) {
+    if (b->forgotten == b->ctx->on->forgotten) return;
+    b->forgotten = b->ctx->on->forgotten;
+    b->view.fresh = 0;
+    b->kept.unknown = b->kept.capacity ? 2 : 0;
+    neo__bags_untold(b);
+}
+/* Recorded calls that keep gradients leave it to the device how many rows these have: the host asks
+   when it needs the number. */
+static neo_status neo__bags_count_kept(neo_bags *b) {
+    uint64_t count = 0;
+    if (NEO__TRAINS) neo__bags_remind(b);
+    if (!NEO__TRAINS || !b->kept.unknown) return NEO_OK;
+    NEO__TRY(neo__bags_fetch(b, &count, b->job.kept.counted, sizeof count));
+    b->kept.count = (int64_t)count, b->kept.stage_end = 0;
+    b->kept.unknown = 0;
+    return NEO_OK;
+}
 /* A workspace of these sizes instead of what was there. Kept gradients go with it. */
 static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, const char *fn) {
+    if (bags->kept.capacity) NEO__TRY(neo__bags_count_kept(bags));
     const neo_bags old = *bags;
     NEO__TRY(neo__bags_record_check(bags, &sizes, fn));
     if (bags->tier) NEO__TRY(bags->tier->ops->reserve(bags->tier, &sizes));
@@ -14417,6 +14476,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     memset(meta.block, 0, bits); /* the rest not before tables fit */
     neo__bags_meta_layout(&sizes, &meta, &bags, &names);
     bags->ctx = ctx;
+    bags->forgotten = ctx->on->forgotten;
     bags->memory.meta_bytes = count.at;
     bags->sizes = sizes;
     neo__bags_describe(bags, desc, names);
@@ -15622,11 +15682,11 @@ static neo_status neo__cpu_bags_sort_rows(neo_device *d, const neo__bags_job *jo
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *job, int by_value,
-                                           int64_t *fresh) {
+                                           int64_t *fresh, const neo__later *later) {
     neo_bags *b = job->object;
     const int64_t before = b->kept.count;
     const int fits = by_value ? neo__bags_keep_rows(b) : neo__bags_keep_records(b);
-    (void)d;
+    (void)d, (void)later;
     *fresh = (fits ? b->kept.count : b->kept.capacity + 1) - before;
     return NEO_OK;
 }
@@ -15660,10 +15720,10 @@ static neo_status neo__cpu_bags_step_kept(neo_device *device, const neo__bags_jo
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_squares(neo_device *device, const neo__bags_job *job, int64_t first,
-                                        int64_t count, float *out) {
+                                        int64_t count, float *out, uint64_t *sum) {
     const neo_bags *b = job->object;
     const int64_t blocks = neo__bag_blocks(job->fixed.max_dim);
-    (void)device;
+    (void)device, (void)sum;
     for (int64_t i = first; i < first + count; i++, out += blocks) {
         const float *g = job->kept.sums + b->kept.slots[i].at;
         int64_t dim = b->tables[b->kept.slots[i].table].dim, own = neo__bag_blocks(dim);
@@ -16146,7 +16206,7 @@ static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const v
     NEO__CHECK(count == 0 || (count > 0 && keys && rows), NEO_ERR_ARG,
                "%s: table '%s': an argument is NULL, or %" PRId64 " keys", fn,
                b->tables[table].name, count);
-    NEO__CHECK(!changes || b->kept.count == 0, NEO_ERR_STATE,
+    NEO__CHECK(!changes || neo_bags_kept_count(b) == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                b->name, b->kept.count);
     return NEO_OK;
@@ -16441,14 +16501,6 @@ static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_
     return neo__bags_tell(bags, bags->job.told.features, told,
                           (size_t)(features + 1) * sizeof *told);
 }
-/* Send again what was part of a discarded recording. */
-static void neo__bags_remind(neo_bags *b) {
-    if (b->forgotten == b->ctx->on->forgotten) return;
-    b->forgotten = b->ctx->on->forgotten;
-    b->view.fresh = 0;
-    neo__bags_untold(b);
-}
-
 static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
     while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
@@ -16671,10 +16723,6 @@ static neo_status neo__bags_check_repeats(const neo_bags *bags, const neo_jagged
     NEO__CHECK(bags->sizes.inverse, NEO_ERR_STATE,
                "%s: bags '%s' has no room for a batch with an inverse: set neo_bags_desc.inverse",
                fn, bags->name);
-    NEO__CHECK(!bags->tier, NEO_ERR_UNSUPPORTED,
-               "%s: bags '%s': a batch with an inverse, and a tier on a device: write it out by "
-               "neo_jagged_expand",
-               fn, bags->name);
     for (int32_t t = 0; t < jagged->feature_count && jagged->batch > 0; t++)
         NEO__CHECK(jagged->feature_bags[t] < jagged->feature_bags[t + 1], NEO_ERR_FORMAT,
                    "%s: feature %d has no bags for its %" PRId64 " samples", fn, t, jagged->batch);
@@ -16695,14 +16743,18 @@ static neo_tensor neo__bags_pooled(const neo_bags *bags, const neo_jagged *jagge
     pooled.place = NEO_DEVICE;
     return pooled;
 }
-/* The record's batch, whose bags have been looked at, written out: it becomes the record's. */
+/* The record's batch, whose bags have been looked at, written out: it becomes the record's. Of a
+   tier its ids may be lines by now. */
 static neo_status neo__bags_write_out_there(neo_bags *bags, const neo_jagged *jagged,
                                             neo_tensor tensor, const char *fn) {
     neo__bags_job *job = &bags->job;
     neo_jagged full = *jagged;
-    const size_t size = neo_dtype_size(jagged->id_dtype), base = (size_t)job->batch.id_base;
+    const int lines = job->batch.lines;
+    const size_t base = (size_t)job->batch.id_base;
+    full.id_dtype = job->batch.is_i32 ? NEO_I32 : NEO_I64;
+    const size_t size = neo_dtype_size(full.id_dtype);
     NEO__ZERO(neo__join_call, call);
-    neo__ids_source source = neo__ids_source_of(jagged);
+    neo__ids_source source = neo__ids_source_of(&full);
     source.offsets = job->batch.offsets; /* the copy's ids begin at id_base */
     source.ids = (const void *)((uintptr_t)job->batch.ids - base * size);
     if (source.weights)
@@ -16715,7 +16767,7 @@ static neo_status neo__bags_write_out_there(neo_bags *bags, const neo_jagged *ja
     call.run = bags->view.run, call.runs = jagged->feature_count;
     call.source = &source, call.sources = 1;
     call.list = job->batch.inverse, call.bags = jagged->feature_count * jagged->batch;
-    call.id_dtype = jagged->id_dtype, call.max_ids = job->fixed.max_ids;
+    call.id_dtype = full.id_dtype, call.max_ids = job->fixed.max_ids;
     call.to_offsets = bags->view.full_offsets, call.to_ids = bags->view.full_ids;
     call.to_weights = jagged->weights ? bags->view.full_weights : NULL;
     NEO__TRY(neo__device_join(bags->ctx, &call));
@@ -16724,9 +16776,15 @@ static neo_status neo__bags_write_out_there(neo_bags *bags, const neo_jagged *ja
     full.feature_bags = NULL, full.inverse = NULL;
     NEO__TRY(neo__bags_place(bags, &full, tensor, fn));
     NEO__TRY(neo__bags_stage(bags, &full, 0));
+    job->batch.lines = lines;
     if (jagged->place == NEO_HOST) {
         job->batch.most_ids = neo_jagged_full_id_count(jagged);
         return NEO_OK; /* the host has counted its ids */
+    }
+    if (lines) { /* no look knows them */
+        NEO__TRY(neo__bags_fetch(bags, &job->batch.most_ids, call.to_offsets + call.bags,
+                                 sizeof job->batch.most_ids));
+        return neo__bags_check_ids(bags, job->batch.most_ids, fn);
     }
     bags->view.batch = full;
     return neo__bags_look_at(bags, fn, 0);
@@ -16806,12 +16864,19 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
         NEO__TRY(neo__bags_look_at(bags, fn, forward));
         bags->view.fresh = forward && bags->ctx->device && jagged->place == NEO_HOST;
     }
+    return NEO_OK;
+}
+/* A batch with an inverse of which a device needs all bags: of a tier that is to step them, behind
+   neo__bags_bring. */
+static neo_status neo__bags_unfold(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
+                                   const char *fn) {
 #if !defined(NEO_INFERENCE)
-    if (repeats && !forward) {
+    if (jagged->inverse && bags->ctx->device) {
         NEO__TRY(neo__bags_write_out_there(bags, jagged, tensor, fn));
         neo__bags_round_ids(bags);
     }
 #endif
+    (void)bags, (void)jagged, (void)tensor, (void)fn;
     return NEO_OK;
 }
 
@@ -16927,29 +16992,54 @@ static neo_status neo__bags_sort(neo_bags *bags, neo__leaf_cut leaves, int keep)
 static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
     neo_device *on = b->ctx->on;
     b->kept.stale = 1;
-    b->kept.stage_end = 0;
+    b->kept.stage_end = b->kept.unknown = 0;
     b->job.kept.count = count;
     neo_status status = on->bags_drop_slots(on, &b->job);
     b->kept.count = count;
     if (status == NEO_OK) b->kept.stale = 0;
     return status;
 }
-/* Slots for the rows of the sorted records; when new ones do not fit, back to `before` slots. */
-static neo_status neo__bags_slots(neo_bags *bags, const char *fn, int64_t before, int by_value) {
+typedef struct neo__bags_keeper { /* a recorded call that keeps */
+    const neo_bags *b;
+    const char *fn;
+} neo__bags_keeper;
+static neo_status neo__bags_no_slots(const neo_bags *b, const char *fn) {
+    return neo_fail(NEO_ERR_CAPACITY,
+                    "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)", fn,
+                    b->name, b->kept.capacity);
+}
+static neo_status neo__bags_slots_answer(void *job, const void *answer) {
+    const neo__bags_keeper *of = (const neo__bags_keeper *)job;
+    return ((const uint64_t *)answer)[2] ? neo__bags_no_slots(of->b, of->fn) : NEO_OK;
+}
+/* The number of slots stays on the device: nobody but its kernels wants it. */
+static int neo__bags_counts_there(const neo_bags *b) {
+    return NEO__TRAINS && b->ctx->on->recording && !b->sizes.cut_tables && !b->tier &&
+           b->kept.unknown < 2;
+}
+/* Slots for the rows of the sorted records, `most` rows at most; when new ones do not fit, back to
+   `before` slots. Of add_grad by value. */
+static neo_status neo__bags_slots(neo_bags *bags, const char *fn, int64_t before, int by_value,
+                                  int64_t most) {
     neo_device *on = bags->ctx->on;
+    const int later = !by_value && !bags->kept.stale && neo__bags_counts_there(bags);
+    neo__bags_keeper keeper = {bags, fn};
+    const neo__later answer = {neo__bags_slots_answer, &keeper, sizeof keeper};
     int64_t fresh = 0;
+    if (!later) NEO__TRY(neo__bags_count_kept(bags));
     if (bags->kept.stale) NEO__TRY(neo__bags_drop_slots(bags, bags->kept.count));
     bags->kept.stage_end = 0;
     const int64_t count = bags->job.kept.count = bags->kept.count;
-    NEO__TRY(on->bags_find_slots(on, &bags->job, by_value, &fresh));
-    if (fresh > bags->kept.capacity - count) {
+    neo_status status =
+        on->bags_find_slots(on, &bags->job, by_value, &fresh, later ? &answer : NULL);
+    if (status == NEO_OK && fresh > bags->kept.capacity - count) {
         NEO__TRY(neo__bags_drop_slots(bags, before));
-        return neo_fail(NEO_ERR_CAPACITY,
-                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)",
-                        fn, bags->name, bags->kept.capacity);
+        return neo__bags_no_slots(bags, fn);
     }
-    NEO__TRY(on->bags_give_slots(on, &bags->job, by_value));
-    bags->kept.count = count + fresh;
+    if (status == NEO_OK) status = on->bags_give_slots(on, &bags->job, by_value);
+    if (status != NEO_OK) return bags->kept.stale = 1, status; /* a device may have counted them */
+    bags->kept.count = later ? NEO__MIN(count + most, bags->kept.capacity) : count + fresh;
+    if (later) bags->kept.unknown = 1;
     return NEO_OK;
 }
 /* The first float of slot i, or behind the last slot. */
@@ -16958,13 +17048,18 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
     return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
 }
 /* Add the gradients of the record's batch to those kept. */
-static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
-    const int64_t before = b->kept.count;
-    NEO__TRY(neo__bags_sort(b, leaves, 1));
-    NEO__TRY(neo__bags_slots(b, fn, before, 0));
-    b->view.fresh = 0;
-    neo_status status = NEO__RUN(b->ctx, fn, bags_update, &b->job);
-    if (status != NEO_OK && b->kept.count > before && neo__bags_drop_slots(b, before) != NEO_OK)
+static neo_status neo__bags_keep(neo_bags *bags, neo__leaf_cut leaves, const char *fn) {
+    const neo_jagged *j = &bags->view.batch;
+    if (!neo__bags_counts_there(bags)) NEO__TRY(neo__bags_count_kept(bags));
+    const int64_t before = bags->kept.count;
+    NEO__TRY(neo__bags_sort(bags, leaves, 1));
+    const int64_t most = NEO__MIN(j->place == NEO_HOST ? neo_jagged_full_id_count(j) : INT64_MAX,
+                                  bags->job.sorted.records);
+    NEO__TRY(neo__bags_slots(bags, fn, before, 0, most));
+    bags->view.fresh = 0;
+    neo_status status = NEO__RUN(bags->ctx, fn, bags_update, &bags->job);
+    if (status != NEO_OK && !bags->kept.unknown && bags->kept.count > before &&
+        neo__bags_drop_slots(bags, before) != NEO_OK)
         return NEO_ERR_DEVICE; /* the next call that keeps drops them */
     return status;
 }
@@ -16976,6 +17071,7 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, 
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
     NEO__CHECK(!leaves || !batch->feature_bags || batch->inverse, NEO_ERR_ARG,
                "%s: a batch with feature_bags has no leaves", fn);
+    NEO__TRY(neo__bags_unfold(bags, batch, dout, fn));
     if (leaves) NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
     bags->job.only_cut = -1;
     neo__bags_admit(bags);
@@ -17017,13 +17113,14 @@ static neo_status neo__bags_slots_of(neo_bags *b, const int64_t *rows, int64_t b
         rows = (const int64_t *)b->view.copy_ids;
     }
     NEO__TRY(on->bags_sort_rows(on, &b->job, rows, b->tables[b->job.table].job.first_key));
-    return neo__bags_slots(b, fn, before, 1);
+    return neo__bags_slots(b, fn, before, 1, b->job.sorted.records);
 }
 /* Find slots for all rows before a kept number changes. */
 NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_t *rows,
                                      int64_t count, neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
     NEO__TRY(neo__bags_check_grad(bags, table, rows, count, grad, fn));
+    NEO__TRY(neo__bags_count_kept(bags));
     neo__bags_job *job = &bags->job;
     const int64_t before = bags->kept.count, most = job->fixed.max_ids;
     bags->view.fresh = 0;
@@ -17050,7 +17147,10 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     const neo__job_table *tables = b->job.fixed.host_tables;
     return (int32_t)neo__bags_find(&tables->first_key, sizeof *tables, b->sizes.tables, key);
 }
-NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
+NEO_API int64_t neo_bags_kept_count(const neo_bags *b) {
+    (void)neo__bags_count_kept((neo_bags *)(uintptr_t)b); /* a failure shows at the next call */
+    return b->kept.count;
+}
 static const float *neo__bags_fetch_kept_row(neo_bags *bags, int64_t i, int32_t *table,
                                               int64_t *row) {
     int64_t dim = bags->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
@@ -17073,7 +17173,7 @@ static const float *neo__bags_fetch_kept_row(neo_bags *bags, int64_t i, int32_t 
     return bags->kept.stage + (i - bags->kept.stage_first) * dim;
 }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
-    if (i < 0 || i >= b->kept.count) return NULL;
+    if (i < 0 || i >= neo_bags_kept_count(b)) return NULL;
     if (b->ctx->device) return neo__bags_fetch_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
     if (table) *table = b->kept.slots[i].table;
     if (row) *row = b->kept.slots[i].row;
@@ -17087,10 +17187,11 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     NEO__ZERO(neo_exact, squares);
     const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim);
     const int64_t most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* rows at a time */
+    NEO__TRY(neo__bags_count_kept(b));
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
-        NEO__TRY(on->bags_squares(on, &b->job, i, count, b->job.room.stage));
+        NEO__TRY(on->bags_squares(on, &b->job, i, count, b->job.room.stage, NULL));
         NEO__TRY(neo__bags_fetch(b, b->kept.stage, b->job.room.stage,
                                  (size_t)(count * blocks) * sizeof(float)));
         for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->kept.stage[k]);
@@ -17103,7 +17204,7 @@ NEO_API neo_status neo_bags_table_squares(const neo_bags *bags, int32_t table, n
     NEO__CHECK(sum && table >= 0 && table < bags->sizes.tables, NEO_ERR_ARG,
                "neo_bags_table_squares: %s", sum ? "no such table" : "sum is NULL");
     NEO__ZERO(neo_exact, squares);
-    for (int64_t i = 0; i < bags->kept.count; i++) {
+    for (int64_t i = 0; i < neo_bags_kept_count(bags); i++) {
         int32_t of = table;
         const float *g = neo_bags_kept_row(bags, i, &of, NULL);
         if (!g) return NEO_ERR_DEVICE;
@@ -17113,22 +17214,45 @@ NEO_API neo_status neo_bags_table_squares(const neo_bags *bags, int32_t table, n
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
-NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
-    NEO__CHECK_LIVE(b, "neo_bags_scale_grads", "bags");
+/* there: the factor on the device; or NULL. Slots that hold nothing may be scaled too. */
+static neo_status neo__bags_scale(neo_bags *b, float scale, const float *there) {
     NEO__ZERO(neo__blend_call, call);
     call.kind = NEO__BLEND_SCALE;
     call.x = call.y = b->job.kept.sums;
     call.factor = scale;
+    call.factor_there = there;
     call.rows = 1;
     call.cols = call.x_row = call.y_row = neo__bags_slot_at(b, b->kept.count);
     b->kept.stage_end = 0;
     return call.cols > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
 }
+NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
+    NEO__CHECK_LIVE(b, "neo_bags_scale_grads", "bags");
+    if (!neo__bags_counts_there(b)) NEO__TRY(neo__bags_count_kept(b));
+    return neo__bags_scale(b, scale, NULL);
+}
+#if !defined(NEO_INFERENCE)
+NEO_API int64_t neo__bags_kept_most(neo_bags *b) {
+    neo__bags_remind(b);
+    return b->kept.unknown == 2 ? neo_bags_kept_count(b) : b->kept.count;
+}
+NEO_API neo_status neo__bags_squares_there(neo_bags *b, uint64_t *sum) {
+    neo_device *on = b->ctx->on;
+    if (!neo__bags_counts_there(b)) NEO__TRY(neo__bags_count_kept(b));
+    return on->bags_squares(on, &b->job, 0, b->kept.count, NULL, sum);
+}
+NEO_API neo_status neo__bags_scale_there(neo_bags *b, const float *factor) {
+    return neo__bags_scale(b, 1.0f, factor);
+}
+#endif
 NEO_API neo_status neo_bags_clear(neo_bags *b) {
     NEO__CHECK_LIVE(b, "neo_bags_clear", "bags");
+    neo__bags_remind(b);
     const int64_t count = b->kept.count;
+    const int unknown = b->kept.unknown;
     neo_status status = neo__bags_drop_slots(b, 0);
-    if (status != NEO_OK) b->kept.count = count; /* they stay kept; the hash table is made again */
+    if (status != NEO_OK) /* they stay kept; the hash table is made again */
+        b->kept.count = count, b->kept.unknown = unknown;
     return status;
 }
 
@@ -17228,9 +17352,10 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     neo__bags_job *job = &bags->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
+    neo__bags_remind(bags);
+    if (!neo__bags_counts_there(bags)) NEO__TRY(neo__bags_count_kept(bags));
     neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
     job->sorted.records = job->kept.count = bags->kept.count;
-    neo__bags_remind(bags);
     NEO__TRY(neo__bags_rules(bags, lr));
     NEO__TRY(neo__bags_bring(bags, fn, 1, 1));
     if (bags->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(bags));
@@ -17254,6 +17379,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
     NEO__ZERO(neo__leaf_cut, whole);
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    if (bags->kept.count || bags->kept.unknown) NEO__TRY(neo__bags_count_kept(bags));
     NEO__CHECK(bags->kept.count == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                bags->name, bags->kept.count);
@@ -17262,6 +17388,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
             .cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
         const int others = !bags->ctx->device;
         if (others) bags->job.only_cut = 1;
+        NEO__TRY(neo__bags_unfold(bags, batch, dout, fn));
         neo__bags_admit(bags);
         NEO__TRY(neo__bags_keep(bags, whole, fn));
         neo_status status = neo__bags_step_kept(bags, fn, lr, others);
@@ -17271,6 +17398,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
     NEO__TRY(neo__bags_rules(bags, lr));
     neo__bags_admit(bags);
     NEO__TRY(neo__bags_bring(bags, fn, 0, 1));
+    NEO__TRY(neo__bags_unfold(bags, batch, dout, fn));
     NEO__TRY(neo__bags_sort(bags, whole, 0));
     NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, &bags->job));
     bags->view.fresh = 0;
@@ -17308,6 +17436,7 @@ NEO_API neo_status neo__bags_dense_sum(neo_bags *bags, const neo_jagged *batch, 
     NEO__ZERO(neo__leaf_cut, held);
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
     NEO__TRY(neo__bags_hear(bags));
+    NEO__TRY(neo__bags_unfold(bags, batch, dout, fn));
     NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
     const int64_t floats = bags->sizes.floats, unit = neo__bags_dense_unit(bags);
     NEO__CHECK(floats / unit <= INT32_MAX, NEO_ERR_CAPACITY,
@@ -17353,12 +17482,11 @@ NEO_API neo_status neo__bags_dense_keep(neo_bags *bags, const float *dense,
                                         const unsigned char *marks) {
     static const char *const fn = "neo_bags_add_grad";
     neo__bags_job *job = &bags->job;
+    neo__bags_remind(bags);
+    if (!neo__bags_counts_there(bags)) NEO__TRY(neo__bags_count_kept(bags));
     const int64_t before = bags->kept.count;
     NEO__TRY(neo__bags_dense_rows(bags, dense, marks, 1, fn));
-    NEO__TRY(neo__bags_slots(bags, fn, before, 0));
-    const int64_t at = neo__bags_slot_at(bags, before),
-                  end = neo__bags_slot_at(bags, bags->kept.count);
-    NEO__TRY(neo__data_zero(bags->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof(float)));
+    NEO__TRY(neo__bags_slots(bags, fn, before, 0, job->sorted.records));
     return bags->ctx->on->bags_update(bags->ctx->on, job);
 }
 #endif

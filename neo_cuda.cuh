@@ -152,9 +152,11 @@ typedef struct neo_cuda_graph_stats {
    when the call returns. Results in host memory (a loss, neo_loss_desc.sum, the count of
    out-of-range ids, the norm of an optimizer that clips) are written when the step is over: keep
    that memory and the objects until then. A call that needs a number of the device at once waits,
-   and its step is several graphs: a norm over gradients of tables too (neo_optim_add_squares), or
-   over ranks of MPI, or the largest gradient of ranks; the norms of LAMB; a scale of losses;
-   gradients of embedding rows that are kept; a copy to the host. At an exchange of ranks that are
+   and its step is several graphs: a norm with squares that the host gives (neo_optim_add_squares),
+   or over ranks of MPI, or the largest gradient of ranks; the norms of LAMB; a scale of losses; a
+   copy to the host. How many rows neo_bags_accumulate keeps stays on the device, until the host
+   asks: where they are too many, that is an error of data. What is kept stays behind an error,
+   until a neo_bags_step that is left out drops it. At an exchange of ranks that are
    threads or over NCCL its calls so far are launched, and at the wait for it those in between: the
    devices wait for each other, no host does. Where a rank finds an error, those that it exchanges
    rows or sums with from there on leave out what is behind that exchange, too: NEO_ERR_PEER. So an
@@ -5388,7 +5390,8 @@ struct neo__cuda_blend_job {
             *(float *)x = base ? __fmaf_rn(w, z, *base) : __fmul_rn(z, w);
         } else if (c.kind == NEO__BLEND_SCALE || c.kind == NEO__BLEND_LOOK) {
             if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
-            if (c.kind == NEO__BLEND_SCALE) *(float *)x = __fmul_rn(v, c.factor);
+            const float factor = c.factor_there ? *c.factor_there : c.factor;
+            if (c.kind == NEO__BLEND_SCALE) *(float *)x = __fmul_rn(v, factor);
         } else if (c.kind == NEO__BLEND_DROP) {
             const uint64_t number = c.first + (uint64_t)i;
             uint32_t word[4];
@@ -5583,11 +5586,22 @@ static neo_status neo__cuda_optim_answer(neo__cuda *gpu, const neo__optim_call *
     }
     return NEO_OK;
 }
+/* Others add theirs to a recorded norm, in front of its own sums. */
+static neo_status neo__cuda_optim_others(neo__cuda *gpu, const neo__optim_others *others,
+                                         neo__cuda_norm_end *end) {
+    NEO__TRY(others->squares(others->user, (uint64_t *)end->sums->sum));
+    return others->away ? neo__cuda_fill(gpu, end->sums, 0, sizeof *end->sums) : NEO_OK;
+}
+/* Ranks add up in it: what stops one of them may leave out its sums, but not its end. */
+static int neo__cuda_optim_meets(const neo__optim_call *call) {
+    return call->group || (call->others && call->others->meets);
+}
 /* A recorded norm over ranks: their words, integers, add up before it is taken. */
 static neo_status neo__cuda_optim_group(neo__cuda *gpu, const neo__optim_call *call,
                                         neo__cuda_norm_end *end, const neo__later *later) {
-    NEO__TRY(call->group->sum_there(call->group->user, (int64_t *)(void *)end->sums->sum,
-                                    NEO__CUDA_EXACT));
+    if (call->group)
+        NEO__TRY(call->group->sum_there(call->group->user, (int64_t *)(void *)end->sums->sum,
+                                        NEO__CUDA_EXACT));
     NEO__TRY(neo__graph_ask(gpu, end->found, sizeof *end->found, later, &end->answer));
     end->answer.zeros = (uint64_t *)(void *)end->sums;
     end->answer.zero_words = (int64_t)(sizeof *end->sums / sizeof(uint64_t));
@@ -5615,14 +5629,15 @@ static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *
                                    NEO__BLOCK / 4, *job, s));
             continue;
         }
-        if (later && !call->group && i == call->span_count)
+        if (later && !neo__cuda_optim_meets(call) && i == call->span_count)
             NEO__TRY(neo__graph_ask_kernel(gpu, end->found, sizeof *end->found, end->sums,
                                            sizeof *end->sums, later, &end->answer));
         NEO__TRY(neo__cuda_launch(gpu, "optim", neo__cuda_optim_kernel,
                                   {neo__cuda_blocks(gpu, blocks, NEO__CUDA_THREADS / 16)}, *job, s,
                                   *end));
     }
-    if (later && call->group) return neo__cuda_optim_group(gpu, call, end, later);
+    if (later && neo__cuda_optim_meets(call))
+        return neo__cuda_optim_group(gpu, call, end, later);
     if (later) neo__graph_promise(gpu, sizeof *end->found, later);
     return NEO_OK;
 }
@@ -5646,7 +5661,10 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
     } else if (!step && !noted) {
         NEO__TRY(neo__cuda_fill(gpu, end.sums, 0, sizeof *end.sums));
     }
+    const neo__optim_others *others = noted || step ? call->others : NULL;
+    if (others && noted) NEO__TRY(neo__cuda_optim_others(gpu, others, &end));
     NEO__TRY(neo__cuda_optim_launch(gpu, call, &job, &end, noted ? &call->later : NULL));
+    if (others && step) return others->scale(others->user, &end.found->clip);
     if (step || noted) return NEO_OK;
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(gpu, call, job.sums, sums);
     NEO__TRY(neo__cuda_answer(gpu, job.most, sizeof *job.most));
@@ -6531,13 +6549,15 @@ template <class K> NEO__CUDA_KERNEL neo__bags_records_kernel(const neo__bags_job
     NEO__CUDA_EACH(i, job.sorted.records - count, 1) /* launched for more than there are */
         keys[count + i] = none, values[count + i] = 0;
 }
-/* Records of given rows, each with its own number; `side` 0: to be sorted, 1: as if they were. */
+/* Records of given rows, each with its own number, to be sorted; or of those of `kept` slots, as if
+   they were, where the rest are none. */
 template <class K>
-NEO__CUDA_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, int side, const int64_t *rows,
+NEO__CUDA_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, int kept, const int64_t *rows,
                                               int64_t first_key) {
+    const int64_t count = kept ? (int64_t)j.kept.counted[0] : j.sorted.records;
     NEO__CUDA_EACH(i, j.sorted.records, 1) {
-        ((K *)j.sorted.keys[side])[i] = (K)(first_key + rows[i]);
-        j.sorted.values[side][i] = (uint32_t)i;
+        ((K *)j.sorted.keys[kept])[i] = (K)(i < count ? first_key + rows[i] : j.fixed.key_count);
+        j.sorted.values[kept][i] = (uint32_t)i;
     }
 }
 template <class K> static neo_status neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
@@ -6789,7 +6809,7 @@ NEO__GPU neo__floats<W> neo__bags_row_sum(const neo__bags_job &job, const neo__j
     const uint32_t at = job.keep ? job.kept.keep_at[begin] : 1u;
     float *to = job.kept.sums + (int64_t)(at >> 1) * job.kept.unit + col;
     neo__floats<W> old = {}, s = {};
-    if (job.add || !(at & 1)) old = neo__cuda_load<W>(to);
+    if (!(at & 1)) old = neo__cuda_load<W>(to);
     if (job.add) s = old;
     s = neo__bags_merge<K, W>(job, neo__bags_grads(job, t), begin, end, col, s);
     if (!job.add && !(at & 1)) neo__cuda_plus<W>(s, old);
@@ -7522,6 +7542,12 @@ static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *job) {
 }
 
 /* ---- slots of kept rows ---- */
+/* The record of kernels that do nothing behind an error. */
+static neo__bags_job neo__bags_gated(const neo__cuda *d, const neo__bags_job *job) {
+    neo__bags_job gated = *job;
+    gated.stop = neo__graph_stop(d);
+    return gated;
+}
 /* The place of a key in the hash table; if it is not there, the first free one of its chain. */
 NEO__GPU uint64_t neo__bags_hash_find(const neo__bags_job &j, uint64_t key) {
     uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
@@ -7538,6 +7564,7 @@ NEO__GPU void neo__bags_hash_add(const neo__bags_job &job, uint64_t key, uint32_
 }
 template <class K>
 NEO__CUDA_KERNEL neo__bags_find_slots_kernel(const neo__bags_job job, int by_value) {
+    if (job.stop && *job.stop) return;
     NEO__CUDA_EACH(i, job.sorted.records, 1) {
         if (!neo__bags_starts<K>(job, i)) continue;
         const uint64_t at = neo__bags_hash_find(job, neo__bags_key<K>(job, i));
@@ -7548,23 +7575,40 @@ NEO__CUDA_KERNEL neo__bags_find_slots_kernel(const neo__bags_job job, int by_val
 }
 template <class K>
 NEO__CUDA_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
+    if (j.stop && *j.stop) return;
     NEO__CUDA_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i) || !(j.kept.keep_at[i] & 1u)) continue;
         const uint64_t key = neo__bags_key<K>(j, i);
         const uint32_t slot =
-            (uint32_t)j.kept.count + j.kept.place[by_value ? j.sorted.values[1][i] : (uint32_t)i];
+            (uint32_t)j.kept.counted[1] +
+            j.kept.place[by_value ? j.sorted.values[1][i] : (uint32_t)i];
         j.kept.slot_key[slot] = key;
         j.kept.keep_at[i] = slot << 1 | 1u;
         neo__bags_hash_add(j, key, slot);
     }
 }
 NEO__CUDA_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job job) {
-    NEO__CUDA_EACH(i, job.kept.count, 1)
+    NEO__CUDA_EACH(i, job.kept.count, 1) {
+        if (i == 0) job.kept.counted[0] = (uint64_t)job.kept.count;
         neo__bags_hash_add(job, job.kept.slot_key[i], (uint32_t)i);
+    }
 }
-static neo_status neo__cuda_bags_find_slots(neo__cuda *gpu, const neo__bags_job *job, int by_value,
-                                            int64_t *fresh) {
-    const uint32_t *count = (const uint32_t *)(void *)gpu->answer;
+/* The new slots count, if there is room for them. */
+NEO__GPU void neo__bags_slots_stop(const neo__bags_job &job, int *stop) {
+    uint64_t *counted = job.kept.counted;
+    const bool stopped = stop && *stop;
+    const uint64_t fresh = job.kept.place[job.sorted.records];
+    counted[1] = counted[0];
+    counted[2] = !stopped && counted[0] + fresh > (uint64_t)job.kept.max;
+    if (counted[2] && stop) *stop = 1;
+    if (!counted[2] && !stopped) counted[0] += fresh;
+}
+static neo_status neo__cuda_bags_find_slots(neo__cuda *gpu, const neo__bags_job *given,
+                                            int by_value, int64_t *fresh,
+                                            const neo__later *later) {
+    const neo__bags_job gated = neo__bags_gated(gpu, given), *job = &gated;
+    const size_t bytes = NEO__BAG_COUNTED * sizeof *job->kept.counted;
+    uint64_t counted[NEO__BAG_COUNTED];
     *fresh = 0;
     if (job->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_fill(gpu, job->kept.fresh, 0,
@@ -7574,19 +7618,27 @@ static neo_status neo__cuda_bags_find_slots(neo__cuda *gpu, const neo__bags_job 
     const neo__cuda_scanning scan = {job->sorted.temp, job->sorted.temp_bytes, job->kept.fresh,
                                      job->kept.place, NULL, NULL, job->sorted.records + 1, 0, 0};
     NEO__TRY(neo__cuda_do(gpu, neo__cuda_scan_now, &scan, sizeof scan));
-    NEO__TRY(neo__cuda_answer(gpu, job->kept.place + job->sorted.records, sizeof *count));
-    *fresh = *count;
+    if (later)
+        return neo__graph_later<neo__bags_slots_stop>(gpu, job->kept.counted, bytes, later,
+                                                      "bags: count slots", gated);
+    NEO__TRY(neo__graph_check<neo__bags_slots_stop>(gpu, {}, "bags: count slots", gated));
+    NEO__TRY(neo__cuda_answer(gpu, job->kept.counted, bytes));
+    memcpy(counted, gpu->answer, bytes);
+    *fresh = counted[2] ? INT64_MAX : (int64_t)(counted[0] - counted[1]);
     return NEO_OK;
 }
 static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *job, int by_value) {
     return neo__cuda_run(d, "bags: new slots", NEO__BAGS_KEYED(job, neo__bags_give_slots_kernel),
-                         job->sorted.records, 1, *job, by_value);
+                         job->sorted.records, 1, neo__bags_gated(d, job), by_value);
 }
 /* The hash table with the keys of the first slot_count slots. */
 static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *job) {
     if (job->kept.max == 0) return NEO_OK;
     NEO__TRY(neo__cuda_fill(d, job->kept.hash_key, 0,
                            (size_t)(job->kept.hash_mask + 1) * sizeof *job->kept.hash_key));
+    if (job->kept.count == 0)
+        return neo__cuda_fill(d, job->kept.counted, 0,
+                              NEO__BAG_COUNTED * sizeof *job->kept.counted);
     return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, job->kept.count, 1, *job);
 }
 
@@ -7627,24 +7679,31 @@ static neo_status neo__cuda_bags_dense_records(neo__cuda *d, const neo__bags_job
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
 NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job job, int64_t first, int64_t count,
-                                          float *out) {
+                                          float *out, neo__cuda_word *all) {
+    __shared__ neo__cuda_word block[NEO__CUDA_EXACT];
+    if (job.stop && *job.stop) return;
     const int64_t blocks = neo__bag_blocks(job.fixed.max_dim);
+    const int64_t there = all ? (int64_t)job.kept.counted[0] : count;
     const int lane = threadIdx.x % 16;
-    NEO__CUDA_EACH(i, count, 16) {
+    if (all) neo__cuda_exact_begin(block);
+    NEO__CUDA_EACH(i, NEO__MIN(count, there), 16) {
         const int table = neo__bags_table_of_key(job, (int64_t)job.kept.slot_key[first + i]);
         const int64_t dim = job.fixed.tables[table].store.dim;
         const float *g = job.kept.sums + (first + i) * job.fixed.max_dim;
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t col = 16 * b + lane;
             const float sum = neo__tree16_warp(col < dim ? __fmul_rn(g[col], g[col]) : 0.0f);
-            if (lane == 0) out[i * blocks + b] = sum;
+            if (lane == 0 && all) neo__cuda_exact_add(block, sum);
+            if (lane == 0 && !all) out[i * blocks + b] = sum;
         }
     }
+    if (all) neo__cuda_exact_end(all, block);
 }
 static neo_status neo__cuda_bags_squares(neo__cuda *d, const neo__bags_job *j, int64_t first,
-                                         int64_t count, float *out) {
-    return neo__cuda_run(d, "bags: squares", neo__bags_squares_kernel, count, 16, *j, first, count,
-                         out);
+                                         int64_t count, float *out, uint64_t *sum) {
+    const neo__bags_job job = sum ? neo__bags_gated(d, j) : *j;
+    return neo__cuda_run(d, "bags: squares", neo__bags_squares_kernel, count, 16, job, first, count,
+                         out, (neo__cuda_word *)sum);
 }
 /* Encoding fills a row up, so it works on a copy. */
 NEO__CUDA_KERNEL neo__bags_rows_kernel(const neo__bags_job job, int table, int64_t first,

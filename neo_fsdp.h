@@ -3696,7 +3696,7 @@ static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch 
     if (shard->whole) {
         const neo_jagged *j = &batch->batch; /* of a device's no more is known */
         const int64_t ids = j->place == NEO_HOST ? neo_jagged_id_count(j) : m->desc.max_ids;
-        rows = (double)neo_bags_kept_count(shard->bags) + (double)ids;
+        rows = (double)neo__bags_kept_most(shard->bags) + (double)ids;
         return neo_bags_reserve_kept(shard->bags, neo__shard_most_kept(rows));
     }
     const neo__shard_part *part = m->parts + m->part_begin[shard->rank];
@@ -6024,10 +6024,52 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     neo__fsdp_forget_squares(f); /* what lacks may still come */
     return status;
 }
+/* Kept gradients in a recorded norm of a device: their squares, as neo_shard_grad_squares, and the
+   norm's factor. */
+typedef struct neo__fsdp_joined {
+    neo__optim_others others;
+    const neo_shard *tables;
+    neo_comm *over[2]; /* groups of devices that add up before the norm does: see below */
+} neo__fsdp_joined;
+static neo_status neo__fsdp_squares_there(void *user, uint64_t *sum) {
+    const neo__fsdp_joined *joined = (const neo__fsdp_joined *)user;
+    const neo_shard *s = joined->tables;
+    const int64_t words = (int64_t)(sizeof(neo_exact) / sizeof *sum);
+    NEO__TRY(neo__shard_check_torn(s, "neo_fsdp_step_tables"));
+    if (s->bags && s->group == 0) NEO__TRY(neo__bags_squares_there(s->bags, sum));
+    if (s->replicas && neo__shard_place(s) == 0)
+        NEO__TRY(neo__bags_squares_there(s->replicas, sum));
+    for (int i = 0; i < 2 && joined->over[i]; i++)
+        NEO__TRY(neo_comm_all_reduce(joined->over[i], NEO_REDUCE_SUM, sum, sum, words, NEO_I64,
+                                     NULL));
+    return NEO_OK;
+}
+static neo_status neo__fsdp_scale_there(void *user, const float *factor) {
+    const neo_shard *s = ((const neo__fsdp_joined *)user)->tables;
+    if (s->bags) NEO__TRY(neo__bags_scale_there(s->bags, factor));
+    return s->replicas ? neo__bags_scale_there(s->replicas, factor) : NEO_OK;
+}
+/* 1: the device takes them; the host need not know. They are added up by a group of all ranks, or
+   of a shard and then of its replicas, but where the norm is over a shard of all ranks itself. */
+static int neo__fsdp_join_tables(neo_fsdp *fsdp, const neo_shard *tables, neo__fsdp_joined *to) {
+    const int itself = fsdp->ranks == 1 || (fsdp->shard && !fsdp->replica);
+    int joins = !fsdp->scaler.on && !fsdp->has_squares && (itself || fsdp->all || fsdp->replica);
+    to->tables = tables;
+    to->over[0] = itself ? NULL : fsdp->all ? fsdp->all : fsdp->shard;
+    to->over[1] = itself || fsdp->all ? NULL : fsdp->replica;
+    for (int i = 0; i < 2 && to->over[i]; i++)
+        joins = joins && neo_comm_group(to->over[i]).sum_there;
+    to->others.squares = neo__fsdp_squares_there, to->others.scale = neo__fsdp_scale_there;
+    to->others.user = to;
+    to->others.meets = !itself;
+    to->others.away = !itself && fsdp->shard && fsdp->place > 0;
+    return neo__optim_join(fsdp->optim, joins ? &to->others : NULL);
+}
 /* The squares of what tables keep, divided by the loss scale, where the step needs them. */
-static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
+static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables, int joined) {
     NEO__ZERO(neo_exact, squares);
     NEO__TRY(neo__error_restore(&f->error));
+    if (joined) return NEO_OK;
     if (f->scaler.on) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scaler.scale));
     if (!f->scaler.on && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
     NEO__TRY(neo_shard_grad_squares(tables, &squares));
@@ -6048,14 +6090,18 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
     NEO__TRY(neo__fsdp_finish(fsdp)); /* what lacks may still come */
     fsdp->clipped = 0;
-    neo_status status = neo__fsdp_step_sums(fsdp, neo__fsdp_tables_squares(fsdp, tables), lr);
+    neo__fsdp_joined job;
+    const int joined = neo__fsdp_join_tables(fsdp, tables, &job);
+    neo_status status =
+        neo__fsdp_step_sums(fsdp, neo__fsdp_tables_squares(fsdp, tables, joined), lr);
+    (void)neo__optim_join(fsdp->optim, NULL);
     if (status != NEO_OK) {
         const neo__kept_error error = neo__error_keep(status);
         (void)neo_shard_clear(tables); /* where it fails, the next step says so */
         return neo__error_restore(&error);
     }
     if (fsdp->skipped != skipped) return neo_shard_clear(tables);
-    const float factor = neo_fsdp_clip_factor(fsdp);
+    const float factor = joined ? 1.0f : neo_fsdp_clip_factor(fsdp); /* joined: they are scaled */
     if (factor != 1.0f) status = neo_shard_scale_grads(tables, factor);
     NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
     return neo__shard_step_kept(tables, lr);

@@ -1301,14 +1301,16 @@ static void row_ranks(void) {
       (d, j, rows, key), row_bags_kept)                                                            \
     RECORD(X, bags_step_kept, neo__bags_job, row_bags_kept)                                        \
     X(neo_status, bags_find_slots,                                                                 \
-      (neo_device * d, const neo__bags_job *j, int by_value, int64_t *fresh),                      \
-      (d, j, by_value, fresh), row_bags_kept)                                                      \
+      (neo_device * d, const neo__bags_job *j, int by_value, int64_t *fresh,                       \
+       const neo__later *later),                                                                   \
+      (d, j, by_value, fresh, later), row_bags_kept)                                               \
     X(neo_status, bags_give_slots, (neo_device * d, const neo__bags_job *j, int by_value),         \
       (d, j, by_value), row_bags_kept)                                                             \
     RECORD(X, bags_drop_slots, neo__bags_job, row_bags_kept)                                       \
     X(neo_status, bags_squares,                                                                    \
-      (neo_device * d, const neo__bags_job *j, int64_t first, int64_t n, float *out),              \
-      (d, j, first, n, out), row_bags_kept)                                                        \
+      (neo_device * d, const neo__bags_job *j, int64_t first, int64_t n, float *out,               \
+       uint64_t *sum),                                                                             \
+      (d, j, first, n, out, sum), row_bags_kept)                                                   \
     X(neo_status, bags_lines,                                                                      \
       (neo_device * d, const neo__bags_job *j, const neo__job_line *lines, int64_t n, char *slots, \
        int64_t room, int write),                                                                   \

@@ -63,6 +63,7 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
 4350K --optimizer adam --tier $W/rows
 4225K --optimizer adagrad --tier - --rows-dtype i8 --pipeline off
 4256K --optimizer adagrad --tier - --clip-norm 0.05 --micro-batches 2 --ranks 2 --plan cw
+4400K --optimizer adam --tier - --dedup
 END
     refused "no tier" "memory_bytes is 1048576, a batch of these tables needs" \
         "$B/tests/emulated_dlrm" --synthetic 60 --tier - --memory 1M --device cuda
@@ -73,7 +74,8 @@ END
     for file in out report.html; do
         if grep -q "$said" "$W/$file"; then pass; else fail "$file has no line '$said'"; fi
     done
-    # No host waits in a step of several ranks but in the first, whose ids nobody could prefetch.
+    # No host waits in a step of several ranks, nor for how many rows of gradients are kept, nor for
+    # a norm over those of tables.
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
     # passes STEPS SPLIT PROGRAM OPTION...
     passes() {
@@ -84,12 +86,23 @@ END
             fail "$*: $(grep '^cuda:0: ' "$W/out" || tail -1 "$W/err")"
         fi
     }
+    for options in '--micro-batches 2' '--clip-norm 0.5' '--micro-batches 2 --clip-norm 0.02'; do
+        passes 6 [01] "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 8 \
+            --bottom 13-24-8 --top 24-1 --rows 300 $options # the work memory grows
+    done
     for over in '' _nccl; do
         [ -x "$B/tests/emulated_dlrm$over" ] || continue
-        for ranks in 2 4; do
-            passes 6 1 "$B/tests/emulated_dlrm$over" --synthetic 120 --batch 20 --dim 16 \
-                --bottom 13-24-16 --top 24-1 --rows 200 --ranks $ranks
-        done
+        model="--synthetic 120 --batch 20 --dim 16 --bottom 13-24-16 --top 24-1 --rows 200"
+        while read -r options; do
+            passes 6 0 "$B/tests/emulated_dlrm$over" $model --ranks $options
+        done <<END
+2
+4
+2 --pipeline off
+2 --micro-batches 2
+2 --clip-norm 0.5 --dense-shard full
+3 --clip-norm 0.05 --micro-batches 3 --pipeline off --plan dp
+END
         for shard in none full; do # the norm over ranks, too
             passes 3 0 "$B/tests/emulated_gpt$over" --data "$W/text" --steps 3 --layers 2 \
                 --heads 2 --width 32 --context 16 --batch 4 --sample 0 --ranks 2 --shard $shard

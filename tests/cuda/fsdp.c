@@ -3,7 +3,8 @@
    Two units of one parameter each, two micro-batches a step, gradients copied to the device. A step
    that is recorded for a graph and whose data are wrong (an id, which is found when it runs) takes
    no step and leaves no gradients: all micro-batches done again give the state of a run without it,
-   with windows and, as units of DDP stay bound, without.
+   with windows and, as units of DDP stay bound, without. So it is with tables whose gradients are
+   kept, and count in the same norm: where that is not finite neither steps.
    Every call of CUDA of a rank's work on gradients fails once, on one of two ranks: no rank waits
    for one that never comes, all have the same outcome, and no rank has stepped alone. The device is
    emulated on the CPU or, in `make test-cuda`, a GPU (the first test). */
@@ -183,6 +184,133 @@ static void test_graphs(void) {
     }
 }
 
+/* ---- one norm over units and tables ---- */
+enum { TABLES = 2, ROWS = 30, DIM = 8, SAMPLES = 8, LENGTH = 3 };
+typedef struct Joint {
+    neo_fsdp_desc how;
+    neo_placement placement;
+    int spoilt; /* the second step has a gradient that is no number, first */
+    uint64_t digest;
+    float factor;
+} Joint;
+typedef struct Joined {
+    Run r;
+    neo_shard *tables;
+    neo_cuda_graph *graph; /* NULL: of the CPU */
+    neo_tensor out, dout;
+    int64_t n, offsets[TABLES * SAMPLES + 1], ids[TABLES * SAMPLES * LENGTH];
+} Joined;
+static neo_status joint_open(neo_comm *comm, const Joint *how, Joined *to) {
+    neo_table_desc table[TABLES] = {{.name = "a", .rows = ROWS, .dim = DIM},
+                                    {.name = "b", .rows = ROWS, .dim = DIM}};
+    neo_bags_desc bags = {.tables = table, .table_count = TABLES, .feature_count = TABLES,
+                          .max_batch = SAMPLES, .max_ids = TABLES * SAMPLES * LENGTH};
+    neo_plan_desc plan_desc = {.bags = &bags, .kept_batches = MICROS};
+    neo_plan *plan;
+    const int64_t first_shape[2] = {SAMPLES, TABLES * DIM};
+    int64_t first;
+    memset(to, 0, sizeof *to);
+    TRY(run_open(comm, &how->how, &to->r));
+    table[1].optim.kind = NEO_BAG_ADAM;
+    plan_desc.cluster.ranks = neo_comm_size(comm);
+    TRY(neo_plan_create_uniform(to->r.ctx, &plan_desc, how->placement, &plan));
+    TRY(neo_shard_create(comm, plan, &to->tables));
+    neo_plan_destroy(plan);
+    TRY(neo_tensor_alloc(to->r.ctx, NEO_F32, 2, first_shape, &to->out));
+    TRY(neo_tensor_alloc(to->r.ctx, NEO_F32, 2, first_shape, &to->dout));
+    TRY(neo_comm_samples(comm, SAMPLES, &first, &to->n));
+    for (int64_t i = 0, k = 0; i < TABLES * to->n; i++, to->offsets[i] = k)
+        for (int q = 0; q < LENGTH; q++, k++)
+            to->ids[k] = (i / to->n * 11 + (first + i % to->n) * 7 + q * 5) % ROWS;
+    if (!neo_ctx_device(to->r.ctx)) return NEO_OK;
+    return neo_cuda_graph_create(neo_ctx_device(to->r.ctx), NULL, &to->graph);
+}
+static neo_status joint_micro(Joined *j, int step, int micro, int rank, int spoilt) {
+    float dout[SAMPLES * TABLES * DIM];
+    const neo_jagged batch = {.batch = j->n, .feature_count = TABLES, .offsets = j->offsets,
+                              .ids = j->ids, .id_dtype = NEO_I64};
+    for (int i = 0; i < (int)j->n * TABLES * DIM; i++)
+        dout[i] = (float)((i * 5 + micro * 3 + rank + step) % 11 - 5) * 0.2f;
+    if (spoilt) dout[9] = INFINITY;
+    if (j->graph) TRY(neo_cuda_graph_begin(j->graph));
+    const neo_tensor host = neo_tensor_2d(dout, NEO_F32, j->n, TABLES * DIM);
+    TRY(neo_tensor_copy(j->r.ctx, host, neo_tensor_rows(j->dout, 0, j->n)));
+    TRY(neo_shard_forward(j->tables, &batch, SAMPLES, neo_tensor_rows(j->out, 0, j->n)));
+    TRY(neo_shard_accumulate(j->tables, neo_tensor_rows(j->dout, 0, j->n)));
+    TRY(forward(&j->r));
+    for (int u = UNITS - 1; u >= 0; u--) {
+        TRY(neo_fsdp_backward_begin(j->r.fsdp, u, 0));
+        TRY(gradient(&j->r, u, step, micro, rank));
+        TRY(neo_fsdp_backward_end(j->r.fsdp, u));
+    }
+    if (micro == MICROS - 1) TRY(neo_fsdp_step_tables(j->r.fsdp, j->tables, 0.1f));
+    return j->graph ? neo_cuda_graph_end(j->graph) : NEO_OK;
+}
+static neo_status joint_step(Joined *j, int step, int rank, int spoilt) {
+    for (int micro = 0; micro < MICROS; micro++)
+        TRY(joint_micro(j, step, micro, rank, spoilt && micro == MICROS - 1));
+    return j->graph ? neo_cuda_graph_wait(j->graph) : NEO_OK;
+}
+static neo_status joint(neo_comm *comm, void *user) {
+    Joint *how = user;
+    Joined j;
+    neo_state *state;
+    neo_group group = neo_comm_group(comm);
+    uint64_t digest;
+    const int rank = neo_comm_rank(comm), last = neo_comm_size(comm) - 1;
+    TRY(joint_open(comm, how, &j));
+    for (int step = 0; step < 3; step++) {
+        if (how->spoilt && step == 1) {
+            EXPECT(joint_step(&j, step, rank, rank == last) == NEO_ERR_NUMERIC &&
+                   strstr(neo_last_error(), "the gradient's norm is inf at step 2"));
+            EXPECT(neo_fsdp_get_stats(j.r.fsdp).steps == 1);
+            EXPECT(neo_shard_kept_count(j.tables) == 0);
+        }
+        TRY(joint_step(&j, step, rank, 0));
+    }
+    if (rank == 0) how->factor = neo_fsdp_clip_factor(j.r.fsdp);
+    if (j.graph && last == 0) EXPECT(neo_cuda_graph_get_stats(j.graph).split == 0);
+    TRY(neo_state_create(j.r.ctx, &state));
+    TRY(neo_state_add_fsdp(state, j.r.fsdp));
+    TRY(neo_state_add_shard(state, j.tables));
+    TRY(neo_state_digest_group(state, &group, &digest));
+    if (rank == 0) how->digest = digest;
+    neo_state_destroy(state);
+    neo_cuda_graph_destroy(j.graph);
+    neo_tensor_free(j.r.ctx, &j.out);
+    neo_tensor_free(j.r.ctx, &j.dout);
+    neo_shard_destroy(j.tables);
+    run_close(&j.r);
+    return NEO_OK;
+}
+/* On the CPU and on devices, with an error and without. */
+static void test_joint(void) {
+    static const neo_fsdp_mode modes[] = {NEO_FSDP_DDP, NEO_FSDP_FULL, NEO_FSDP_DDP};
+    static const neo_placement placed[] = {NEO_TABLE_WISE, NEO_ROW_WISE, NEO_DATA_PARALLEL};
+    for (int way = 0; way < 4; way++) {
+        Joint how[3];
+        const int size = way < 3 ? 2 : 1;
+        for (int i = 0; i < 3; i++) {
+            neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = 2},
+                               .timeout_ms = TEST_PATIENCE_MS,
+                               .open_device = i ? open_device : NULL};
+            memset(&how[i], 0, sizeof how[i]);
+            how[i].how.mode = modes[way % 3];
+            how[i].how.optim.clip_norm = 0.5f;
+            how[i].placement = placed[way % 3];
+            how[i].spoilt = i != 1;
+            memset(wrong, 0, sizeof wrong);
+            if (neo_comm_spawn(size, &d, joint, &how[i], NULL) != NEO_OK)
+                FAIL("way %d, %d: %s", way, i, neo_last_error());
+            if (wrong[0] || wrong[1] || how[i].digest != how[0].digest ||
+                how[i].factor != how[0].factor)
+                FAIL("way %d, %d: %d and %d checks, or the digest, or the factor", way, i, wrong[0],
+                     wrong[1]);
+        }
+        CHECK(how[0].factor > 0.0f && how[0].factor < 1.0f);
+    }
+}
+
 #if defined(EMULATED)
 /* ---- every call fails once ---- */
 void emu_fail_after(int64_t n);
@@ -280,6 +408,7 @@ static void test_faults(void) {
 
 int main(void) {
     RUN(test_graphs);
+    RUN(test_joint);
 #if defined(EMULATED)
     RUN(test_faults);
 #endif

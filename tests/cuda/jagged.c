@@ -5,6 +5,7 @@
    or, in a recorded step, empty. The device is that of neo_cuda.cuh, emulated on the CPU or, in
    `make test-cuda`, a GPU. */
 #include "neo_state.h"
+#include "neo_store.h"
 #include "test.h"
 
 #include "digest.h"
@@ -330,16 +331,33 @@ typedef struct Tables {
     neo_table_desc table[2];
     neo_bags_desc d;
     neo_bags *bags[2];
+    neo_tier *tier; /* of the device's; or NULL */
 } Tables;
 static const int32_t FEATURE_TABLE[FEATURES] = {0, 1, 0};
 enum { WIDTH = 16 + 5 + 16 };
-static void tables_make(Tables *m, int kind) {
+/* As little memory for lines as will do, as the refusal of less says it. */
+static void tier_make(Tables *m) {
+    neo_tier_desc d = {NULL, 1, NEO_EVICT_LRU, 20, 2, 0, 0, 0};
+    neo_bags_memory says;
+    for (int tries = 0; tries < 20; tries++) {
+        CHECK_OK(neo_tier_create(ctxs[1], &d, &m->tier));
+        m->d.tier = m->tier;
+        if (neo_bags_bytes(ctxs[1], &m->d, &says) == NEO_OK) return;
+        const char *needs = strstr(neo_last_error(), "needs ");
+        REQUIRE(needs);
+        d.memory_bytes = strtoll(needs + 6, NULL, 10);
+        neo_tier_destroy(m->tier);
+    }
+    FAIL("no tier is large enough");
+}
+static void tables_make(Tables *m, int kind, int tiered) {
     static const char *const names[] = {"a", "b"};
     memset(m, 0, sizeof *m);
     for (int t = 0; t < 2; t++) {
         neo_table_desc *table = &m->table[t];
         table->name = names[t];
-        table->rows = 20 + 9 * t, table->dim = t ? 5 : 16; /* some ids are outside */
+        table->rows = 20 + 9 * t + 60000 * tiered; /* some ids are outside */
+        table->dim = t ? 5 : 16;
         table->pooling = kind % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM;
         table->dtype = kind % 3 == 2 && t ? NEO_BF16 : NEO_F32;
         table->optim.kind = t ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD;
@@ -351,6 +369,7 @@ static void tables_make(Tables *m, int kind) {
     m->d.max_kept_rows = 64, m->d.inverse = 1;
     for (int side = 0; side < 2; side++) {
         neo_bags_memory says;
+        if (side && tiered) tier_make(m);
         CHECK_OK(neo_bags_bytes(ctxs[side], &m->d, &says));
         const size_t before = neo_ctx_memory(ctxs[side]).bytes;
         REQUIRE_OK(neo_bags_create(ctxs[side], &m->d, &m->bags[side]));
@@ -366,12 +385,13 @@ static neo_status bags_step(neo_bags *bags, const neo_jagged *j, neo_tensor rows
     return neo_bags_step(bags, 0.1f);
 }
 static void test_bags(void) {
-    for (int kind = 0; kind < 12; kind++) {
+    for (int kind = 0; kind < 18; kind++) {
         static Source s;
         Tables m;
-        const int records = kind % 4 == 3, from_host = kind % 2 && !records;
+        const int tiered = kind >= 12, records = kind % 4 == 3 && !tiered;
+        const int from_host = kind % 2 && !records;
         neo_jagged_buffer *b[2];
-        tables_make(&m, kind);
+        tables_make(&m, kind, tiered);
         for (int i = 0; i < 2; i++) b[i] = buffer(i, FEATURES, kind % 5 ? NEO_I64 : NEO_I32, 1);
         for (int step = 0; step < 3; step++) {
             const int64_t n = step == 1 ? 1 : MOST - kind;
@@ -402,7 +422,9 @@ static void test_bags(void) {
             free_there(rows[1].data, NEO_F32, n * WIDTH);
             source_free(&s);
         }
+        if (tiered) CHECK(neo_tier_get_stats(m.tier).lookups > 0);
         for (int i = 0; i < 2; i++) neo_bags_destroy(m.bags[i]), neo_jagged_destroy(b[i]);
+        neo_tier_destroy(m.tier);
     }
 }
 /* How often a step waits: for the look of forward, of backward, and at what is written out. */
@@ -412,7 +434,7 @@ static void test_bags_wait(void) {
     float *host = calloc(MOST * WIDTH, 4);
     neo_jagged_buffer *b[2];
     char reserved[40];
-    tables_make(&m, 0);
+    tables_make(&m, 0, 0);
     source_make(&s, MOST, 4);
     neo_tensor rows = neo_tensor_2d(to_device(host, NEO_F32, MOST * WIDTH), NEO_F32, MOST, WIDTH);
     rows.place = NEO_DEVICE;

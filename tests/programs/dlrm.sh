@@ -108,8 +108,6 @@ done >"$W/out"
 if awk 'NR == 1 { all = $1 } END { exit !(NR == 2 && $1 < all) }' "$W/out"; then pass; else
     fail "--distinct: $(cat "$W/out" "$W/err" | tr '\n' ' ')"; fi
 refused "--distinct alone" '--distinct is of --dedup' $model --distinct 0.5
-refused "--dedup below a GPU" '--dedup with --tier is for --device cpu' $model --dedup --tier - \
-    --memory 1M --device cuda
 # Rows of empty bags stay; hot rows are tables of their own: another model, of the same bits on any
 # ranks by any plan, which sends fewer bytes.
 while read -r more; do

@@ -651,8 +651,6 @@ static neo_status check_options(const options *o) {
     if (o->window && !has_data) REFUSE("--window is of training data");
     if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
     if (cli_is_given("ndcg") && !o->group) REFUSE("--ndcg is of groups: give --group");
-    if (o->dedup && o->tier && strcmp(o->machine.device, "cpu"))
-        REFUSE("--dedup with --tier is for --device cpu");
     if (o->distinct > 0 && !o->dedup) REFUSE("--distinct is of --dedup");
     TRY(check_towers(o));
     TRY(check_replicas(o));

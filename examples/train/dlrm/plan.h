@@ -59,9 +59,10 @@ static neo_status describe_plan(model *m, const options *o, const neo_bags_desc 
     if (ranks % groups)
         REFUSE("--replicas %d: must divide the %d rank%s into groups", groups, ranks,
                PLURAL(ranks));
+    const int own = m->there.on && strcmp(o->machine.graph, "on") == 0; /* see send_own_ids */
     neo_plan_desc d = {.bags = bags, .ids_per_sample = m->hot.tables ? m->hot.ids : m->ids,
                        .weighted = neo_schema_is_weighted(m->schema),
-                       .pipeline = m->pipeline ? (int)o->prefetch : 0, .distinct = o->distinct,
+                       .pipeline = m->pipeline ? (int)o->prefetch : own, .distinct = o->distinct,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
                        .device_ids = m->there.on ? 2 : 0, /* see bring_ids */
                        .replicas = groups, .sync_every = (int32_t)o->sync_every,

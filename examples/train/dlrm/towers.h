@@ -178,6 +178,18 @@ static neo_status put_there(model *m, int turn, int is_there, const neo_jagged *
 static neo_status bring_ids(model *m, const neo_jagged **batch, const neo_jagged **next) {
     return m->there.on ? put_in_turn(m, &m->there.turns, put_there, batch, next) : NEO_OK;
 }
+/* How many ids go where is for the host to know, which waits for nothing in a recorded step: ids
+   that no step before has sent (of the first batch, without a pipeline of all) set off before it,
+   behind the last one. */
+static neo_status send_own_ids(model *m, const neo_batch *batch) {
+    const neo_jagged *own = &batch->sparse;
+    turns *t = &m->there.turns;
+    if (!m->there.on || !m->graph || t->ahead) return NEO_OK;
+    TRY(put_there(m, t->now, 0, &own));
+    TRY(neo_ctx_synchronize(m->ctx)); /* a prefetch is beside other calls */
+    t->ahead = 1;
+    return neo_shard_prefetch(m->tables, own, batch->global_size);
+}
 /* Rows of the tables, or of the towers, set off to the samples; with a tier several batches to come
    are told of, else one. */
 static neo_status begin_tables(model *m, const neo_batch *batch, const told_batches *next) {

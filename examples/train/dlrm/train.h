@@ -69,6 +69,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     int64_t end = samples_before + batch->first + batch->global_size;
     const neo_batch read = *batch;
     r->m.turn = 1 - r->m.turn;
+    TRY(send_own_ids(&r->m, batch));
     TRY(graph_begin(r->m.graph));
     r->m.batch_number = r->step * r->o->micro_batches + r->m.kept;
     const told_batches next = more ? new_batches(r) : (told_batches){{0}, 0};
