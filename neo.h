@@ -13727,6 +13727,16 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                fn, table->name, all, unit, all / unit * unit + unit);
     NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_SCORE, NEO_ERR_ARG,
                "%s: table '%s': keys: evict %d does not exist", fn, table->name, (int)keys->evict);
+    NEO__CHECK(!NEO__TRAINS || keys->on == 1, NEO_ERR_ARG,
+               "%s: table '%s': keys.on is %d, not 0 or 1", fn, table->name, keys->on);
+    NEO__CHECK(!NEO__TRAINS || keys->period <= 0 || keys->evict == NEO_EVICT_LFU ||
+                   keys->evict == NEO_EVICT_AGE,
+               NEO_ERR_ARG,
+               "%s: table '%s': keys: period %" PRId64 " is of LFU and AGE, and evict is %s", fn,
+               table->name, keys->period, keys->evict == NEO_EVICT_LRU ? "LRU" : "SCORE");
+    NEO__CHECK(!NEO__TRAINS || !keys->bloom || keys->admit > 1, NEO_ERR_ARG,
+               "%s: table '%s': keys: bloom, but with admit %" PRId64 " no key waits", fn,
+               table->name, keys->admit);
     NEO__CHECK(keys->period >= (keys->evict == NEO_EVICT_AGE), NEO_ERR_ARG,
                "%s: table '%s': keys: period %" PRId64 " is below %s", fn, table->name,
                keys->period, keys->evict == NEO_EVICT_AGE ? "1, which NEO_EVICT_AGE needs" : "0");
@@ -16896,16 +16906,17 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     if (batch->inverse) NEO__TRY(b->ctx->on->bags_spread(b->ctx->on, &b->job));
     return neo__bags_hear(b);
 }
-NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
+NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch) {
     static const char *const fn = "neo_bags_prefetch";
-    NEO__CHECK_LIVE(b, fn, "bags");
-    if (!b->tier) return NEO_OK;
-    NEO__CHECK(batch && batch->feature_count == b->sizes.features, NEO_ERR_SHAPE,
-               "%s: the batch is NULL, or has not %" PRId64 " features", fn, b->sizes.features);
+    NEO__CHECK_LIVE(bags, fn, "bags");
+    if (!bags->tier) return NEO_OK;
+    NEO__CHECK(batch && batch->feature_count == bags->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch is NULL, or has not %" PRId64 " features", fn, bags->sizes.features);
     NEO__TRY(neo__jagged_check(batch, fn));
     if (batch->place == NEO_DEVICE) return NEO_OK; /* its ids come to the host when they must */
-    NEO__TRY(neo_jagged_validate(batch, NULL));
-    return b->tier->ops->prefetch(b->tier, batch, fn);
+    NEO__TRY(neo__jagged_check_offsets(batch, fn));
+    NEO__TRY(neo__jagged_check_inverse(batch, fn));
+    return bags->tier->ops->prefetch(bags->tier, batch, fn);
 }
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {

@@ -60,8 +60,8 @@ extern "C" {
    counts halve every `period` calls); of equals the first. weight_grad and backward of the batch
    that the call before them had find its rows there: they count as that call. A line that was
    changed is written before. Rows that find all lines of their set needed go to lines of overflow,
-   until a call comes that needs other rows but not them. Where it takes at most an eighth of the
-   table's share, an index of 8 bytes per row says which line a row has: hits are found in half the
+   until a call comes that needs other rows but not them. Where it takes at most a 16th of the
+   table's share, an index of 4 bytes per row says which line a row has: hits are found in half the
    time.
 
    BELOW A DEVICE the budget is of its memory: all that the neo_bags takes there. The host keeps, in
@@ -73,13 +73,15 @@ extern "C" {
    memory to the host's memory. A step that is being recorded (neo_cuda_graph_begin) is refused.
 
    BATCHES AHEAD. neo_bags_prefetch announces batches in order of steps, at most N = `prefetch`
-   before the forward of the first, known by its arrays: after that of step s the batch of s + N.
-   One more drops the oldest. A thread of the tier finds their lines, or the next call, if it comes
-   before; up to 4 batches ahead, forward goes on with these. Rows in no line are read to memory of
-   their own, those announced first before others, once rows that have left are written. With 2 or
-   more, lines that an announced batch needs stay until its forward, and others of their set leave;
-   of rows in overflow those are read again. Where that memory is full, rows announced before keep
-   their places; those that find none are left to their batch's own call (refused counts them).
+   before the forward of the first, known by its arrays: those of steps 0 .. N - 1 before that of
+   step 0, then after that of step s the batch of s + N. One more drops the oldest: so does this one
+   where it comes before the forward of s. A thread of the tier finds their lines, or the next call,
+   if it comes before; up to 4 batches ahead, forward goes on with these. Rows in no line are read
+   to memory of their own, those announced first before others, once rows that have left are
+   written. With 2 or more, lines that an announced batch needs stay until its forward, and others
+   of their set leave; of rows in overflow those are read again. Where that memory is full, rows
+   announced before keep their places; those that find none are asked for again when the next batch
+   is announced (up to 4 batches ahead), or left to their batch's own call (refused counts them).
    Announcing changes which rows have lines, and no bit.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT; of rows written behind a call the next
@@ -112,7 +114,7 @@ typedef struct neo_tier_stats {
                                                 made for the first time */
     int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet
                                  when they were needed; calls wait for read - prefetched */
-    int64_t refused; /* ids of announced batches whose rows there was no room to read ahead */
+    int64_t refused; /* ids of announced batches whose rows found no room to be read ahead */
     int64_t dropped; /* announced batches that were never looked up: one more was announced than
                         `prefetch`, a later one was looked up, or rows were written from outside */
     int64_t ahead_rows; /* rows there is room to read ahead, now */
@@ -227,19 +229,20 @@ typedef struct neo__tier_row {
     int64_t at; /* the row's number there */
 } neo__tier_row;
 
-typedef struct neo__tier_index {
-    uint32_t line, last; /* the row's line + 1, 0: none; of LRU the call that needed it last */
-} neo__tier_index;
 typedef struct neo__tier_table {
     int64_t rows, sets, over, over_used, over_next;
     neo__lines map;                /* its keys are rows; behind its lines those of overflow, and one
                                       that is free for a moment */
+    int64_t turned; /* lines below this are those of their places turned: see >>impl-tier-lines */
+    int turn;       /* log2 of the sets of a block that is turned */
     int64_t base, record; /* in the file; bytes of a record, its checksum last */
     int64_t first_row;    /* rows of the tables before */
     int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
     int64_t now;                   /* number of the call */
     int indexed, ahead, is_lru;    /* ahead: batches that are announced at most */
-    neo__tier_index *index;        /* [rows]: see >>impl-tier-lines; or NULL */
+    uint32_t *index;               /* [rows]: see >>impl-tier-lines; or NULL */
+    int call_bits;                 /* of its entries, those of a call */
+    int64_t learned;               /* the row of it that is looked at next */
     uint8_t *dirty;                /* a line differs from the file */
     uint32_t *needed;              /* LFU: of a line, the last announced batch that needs it; or
                                       NULL. Of LRU it is in map.use */
@@ -278,6 +281,7 @@ typedef struct neo__tier_seen {
     int64_t *line, *row, count; /* count below 0: there was no room */
     neo__tier_part *part;
     uint32_t batch;
+    int64_t refused; /* ids whose rows there was no room to read ahead */
 } neo__tier_seen;
 
 typedef struct neo__tier {
@@ -1074,23 +1078,21 @@ static void neo__tier_forget_all(neo__tier *tier) {
     tier->begun = tier->told;
     neo__tier_make_room(tier);
 }
-/* While nothing is read: ask for a row that this batch needs, or needs too. */
-static void neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, uint32_t batch) {
+/* While nothing is read: ask for a row that this batch needs, or needs too. 0: there is no room. */
+static int neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, uint32_t batch) {
     const int64_t at = neo__tier_ahead_place(tier, table, row);
     int64_t place = (int64_t)tier->ahead_at[at] - 1;
     if (place >= 0 && tier->ahead[place].state != NEO__AHEAD_VOID) {
         tier->ahead[place].batch = (uint8_t)batch;
-        return;
+        return 1;
     }
-    if ((place < 0 && tier->free_count == 0) || tier->ahead_end == tier->ahead_capacity) {
-        tier->stats.refused++;
-        return;
-    }
+    if ((place < 0 && tier->free_count == 0) || tier->ahead_end == tier->ahead_capacity) return 0;
     if (place < 0) place = tier->ahead_free[--tier->free_count];
     const neo__tier_ahead ahead = {row, (int32_t)table, NEO__AHEAD_ASKED, (uint8_t)batch};
     tier->ahead[place] = ahead;
     tier->ahead_at[at] = (uint32_t)place + 1;
     tier->ahead_order[tier->ahead_end++] = neo__tier_key(tier, table, row, place);
+    return 1;
 }
 
 /* The row that leaves the line of a job, to be written later from this place. */
@@ -1102,10 +1104,25 @@ static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t pl
     tier->behind_order[tier->behind_made++] = neo__tier_key(tier, job->table, job->old, place);
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
 }
+/* The place of a line in `use`, where those of a set lie side by side, and back. */
+NEO__INLINE int64_t neo__tier_place_of(const neo__tier_table *to, int64_t line) {
+    const int64_t sets = INT64_C(1) << to->turn, way = line >> to->turn & (NEO__LINE_WAYS - 1);
+    if (line >= to->turned) return line;
+    return (line & -(sets * NEO__LINE_WAYS)) + (line & (sets - 1)) * NEO__LINE_WAYS + way;
+}
+static int64_t neo__tier_line_at(const neo__tier_table *to, int64_t place) {
+    const int64_t sets = INT64_C(1) << to->turn, way = place & (NEO__LINE_WAYS - 1);
+    if (place >= to->turned) return place;
+    return (place & -(sets * NEO__LINE_WAYS)) + (way << to->turn) +
+           (place / NEO__LINE_WAYS & (sets - 1));
+}
+NEO__INLINE uint64_t *neo__tier_use(const neo__tier_table *to, int64_t line) {
+    return to->map.use + neo__tier_place_of(to, line);
+}
 /* LRU: the last call that needed a line, as far as is known, and announced batch. */
 NEO__INLINE void neo__tier_set_use(neo__tier_table *to, int64_t line, int64_t last,
                                    uint32_t batch) {
-    __atomic_store_n(&to->map.use[line], (uint64_t)last << 32 | batch, __ATOMIC_RELAXED);
+    __atomic_store_n(neo__tier_use(to, line), (uint64_t)last << 32 | batch, __ATOMIC_RELAXED);
 }
 /* A row comes to a line: take it, if it was read ahead. */
 static void neo__tier_take_row(neo__tier *tier, neo__tier_job *job) {
@@ -1230,9 +1247,16 @@ static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
    the one before it goes on with that one's lines: they have stayed. So it does where more ids have
    a row than had one, as keys get them; an id of another row begins a call of its own.
 
-   index[row].line is the row's line + 1, 0: none. Of LRU `last` is the call that needed the row
-   last, and `used` of the line may be older: it is mended where the line would leave by it. Rows
-   without a line have a `last` that nothing reads: so the first walk writes it of all.
+   Where there is an index, lines with the same place in their sets lie side by side, for a block of
+   sets at a time (turned): sets fill from their first line on, so that rows of a cache that is not
+   full lie close. `use` has the lines of a set side by side.
+
+   index[row] is the row's line + 1, 0: none, and in its low bits, of LRU, the call that needed the
+   row last, modulo the number of those known, or 0 where `use` of the line says it; else that may
+   be older: it is mended where the line would leave by it. A hand passes all rows and tells `use`
+   of calls that are half as many ago as are known. Rows without a line have a call that nothing
+   reads: so the first walk writes it of all. Of so many lines that few calls were known, `use` has
+   the calls.
 
    Of an announced batch a thread finds the lines, of LRU with its number in the lower half of
    `use`. Its forward compares ids alone, and writes nothing of lines that it hits: the call that
@@ -1253,19 +1277,67 @@ static int64_t neo__tier_find_over(const neo__tier_table *to, int64_t row) {
     const int64_t over = (int64_t)to->over_at[neo__tier_over_place(to, row)] - 1;
     return over < 0 ? -1 : to->sets * NEO__LINE_WAYS + over;
 }
+/* Calls that an index knows: numbers from 1 on stand for them. */
+NEO__INLINE int64_t neo__tier_known(const neo__tier_table *to) {
+    return (INT64_C(1) << to->call_bits) - 1;
+}
+/* An entry of the index: its line, -1: none; calls since the one that it has, -1: it has none. */
+NEO__INLINE int64_t neo__tier_indexed(const neo__tier_table *to, uint32_t entry) {
+    return (int64_t)((uint64_t)entry >> to->call_bits) - 1;
+}
+static int64_t neo__tier_index_ago(const neo__tier_table *to, uint32_t entry) {
+    const int64_t known = neo__tier_known(to), call = (int64_t)entry & known;
+    return call ? (to->now + known + 1 - call) % known : -1;
+}
 static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
-    if (to->index) return (int64_t)to->index[row].line - 1;
+    if (to->index) return neo__tier_indexed(to, to->index[row]);
     const int64_t line = neo__lines_find(&to->map, (uint64_t)row, neo__mix64((uint64_t)row), 0);
     return line >= 0 ? line : neo__tier_find_over(to, row);
 }
 /* A call needs a line. */
 NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step) {
+    uint64_t *use = neo__tier_use(to, line);
     if (to_step) to->dirty[line] = 1;
-    if (neo__lines_last(to->map.use[line]) == to->now) return;
-    if (to->is_lru) neo__tier_set_use(to, line, to->now, (uint32_t)to->map.use[line]);
-    else neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
+    if (neo__lines_last(*use) == to->now) return;
+    if (to->is_lru) neo__tier_set_use(to, line, to->now, (uint32_t)*use);
+    else neo__lines_touch(&to->map, use, to->now, 1);
 }
-static int neo__tier_is_lazy(const neo__tier_table *to) { return to->index && to->is_lru; }
+static int neo__tier_is_lazy(const neo__tier_table *to) {
+    enum { LEAST_BITS = 9 }; /* else a hand would pass many rows in each call */
+    return to->index && to->is_lru && to->call_bits >= LEAST_BITS;
+}
+/* LRU with an index: the calls that it has of the next `count` rows go to `use`, where they are
+   `least` ago or more. */
+static void neo__tier_learn(neo__tier_table *to, int64_t count, int64_t least) {
+    for (; count > 0; count--) {
+        const int64_t row = to->learned;
+        const uint32_t entry = to->index[row];
+        const int64_t ago = neo__tier_index_ago(to, entry), line = neo__tier_indexed(to, entry);
+        to->learned = row + 1 < to->rows ? row + 1 : 0;
+        if (ago < least) continue;
+        const uint64_t use = line >= 0 ? *neo__tier_use(to, line) : 0;
+        if (line >= 0 && neo__lines_last(use) < to->now - ago)
+            neo__tier_set_use(to, line, to->now - ago, (uint32_t)use);
+        to->index[row] = entry & ~(uint32_t)neo__tier_known(to);
+    }
+}
+/* Numbers of calls have 32 bits: before they end, all are made less by as much, a multiple of the
+   period, so that each later one stays later; those of 2^31 calls ago and more become one. */
+static void neo__tier_renumber(neo__tier_table *to) {
+    const int64_t half = INT64_C(1) << 31, lines = to->sets * NEO__LINE_WAYS + to->over;
+    int64_t less = to->now - half;
+    if (to->map.period > 0 && to->map.period <= less) less -= less % to->map.period;
+    if (neo__tier_is_lazy(to)) neo__tier_learn(to, to->rows, 0);
+#define NEO__TIER_LESS(call) ((call) > less ? (call) - less : INT64_C(1))
+    for (int64_t line = 0; line < lines; line++) {
+        const uint64_t use = *neo__tier_use(to, line);
+        if (use) neo__tier_set_use(to, line, NEO__TIER_LESS(neo__lines_last(use)), (uint32_t)use);
+    }
+    for (int k = 0; to->calls && k < NEO__TIER_CALLS; k++)
+        if (to->calls[k]) to->calls[k] = (uint32_t)NEO__TIER_LESS((int64_t)to->calls[k]);
+#undef NEO__TIER_LESS
+    to->now -= less;
+}
 /* LRU: the last call that needed a line, as `use` and its announced batch say. */
 NEO__INLINE int64_t neo__tier_last_announced(const neo__tier_table *to, uint64_t use) {
     const uint32_t batch = (uint32_t)use;
@@ -1274,10 +1346,11 @@ NEO__INLINE int64_t neo__tier_last_announced(const neo__tier_table *to, uint64_t
 }
 /* The last call that needed a line. */
 static int64_t neo__tier_last(const neo__tier_table *to, int64_t line) {
-    const int64_t last = to->is_lru ? neo__tier_last_announced(to, to->map.use[line])
-                                    : neo__lines_last(to->map.use[line]);
+    const uint64_t use = *neo__tier_use(to, line);
+    const int64_t last = to->is_lru ? neo__tier_last_announced(to, use) : neo__lines_last(use);
     if (!neo__tier_is_lazy(to) || last == to->now) return last;
-    return NEO__MAX(last, (int64_t)to->index[to->map.key[line]].last);
+    const int64_t ago = neo__tier_index_ago(to, to->index[to->map.key[line]]);
+    return ago < 0 ? last : NEO__MAX(last, to->now - ago);
 }
 /* Lines of rows, -1 if there is none; negative numbers have none. touches: they will be used. */
 enum { NEO__TIER_FIND = 256 };
@@ -1296,8 +1369,8 @@ static void neo__tier_find_many(const neo__tier *tier, const neo__tier_table *to
     for (int64_t i = 0; i < n; i++) /* memory is asked for ahead */
         __builtin_prefetch(to->index + NEO__MAX(rows[i], (int64_t)0), 0, 2);
     for (int64_t i = 0; i < n; i++) {
-        line[i] = rows[i] < 0 ? -1 : (int64_t)to->index[rows[i]].line - 1;
-        if (touches) __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1, 2);
+        line[i] = rows[i] < 0 ? -1 : neo__tier_indexed(to, to->index[rows[i]]);
+        if (touches) __builtin_prefetch(neo__tier_use(to, NEO__MAX(line[i], (int64_t)0)), 1, 2);
     }
 }
 /* Lines that a step changes. */
@@ -1307,21 +1380,25 @@ static void neo__tier_mark(neo__tier_table *to, const int64_t *at, int64_t count
 }
 /* First walk of LRU where there is an index, which has the last call. For itself: its loop has all
    it needs in registers. */
-static NEO__NOINLINE int64_t neo__tier_find_lazy(neo__tier_index *index, uint32_t now,
-                                                 const int64_t *rows, int64_t count, int64_t *at) {
+static NEO__NOINLINE int64_t neo__tier_find_lazy(const neo__tier_table *to, const int64_t *rows,
+                                                 int64_t count, int64_t *at, int64_t *copy) {
     enum { AHEAD = 96 };
-    const int64_t fetched = count - AHEAD;
+    const int64_t fetched = count - AHEAD, known = neo__tier_known(to);
+    const uint32_t call = (uint32_t)(to->now % known) + 1, lines = ~(uint32_t)known;
+    const int bits = to->call_bits;
+    uint32_t *index = to->index;
     int64_t missing = 0;
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = rows[i];
         if (i < fetched) __builtin_prefetch(index + rows[i + AHEAD], 1, 2);
+        copy[i] = row;
         if (row < 0) {
             at[i] = -1;
             continue;
         }
-        const uint32_t line = index[row].line;
-        index[row].last = now;
-        at[i] = (int64_t)line - 1;
+        const uint32_t line = index[row] & lines;
+        index[row] = line | call;
+        at[i] = (int64_t)((uint64_t)line >> bits) - 1;
         missing += line == 0;
     }
     return missing;
@@ -1332,13 +1409,13 @@ static int64_t neo__tier_find_rows(const neo__tier *tier, int64_t table, const i
                                    int64_t count, int64_t *at, int64_t *row, int to_step) {
     neo__tier_table *to = &tier->tables[table];
     int64_t line[NEO__TIER_FIND], missing = 0;
-    memcpy(row, rows, (size_t)count * sizeof *row);
+    if (!neo__tier_is_lazy(to)) memcpy(row, rows, (size_t)count * sizeof *row);
     if (!to->sets) {
         if (at != rows) memcpy(at, rows, (size_t)count * sizeof *at);
         return 0;
     }
     if (neo__tier_is_lazy(to)) {
-        missing = neo__tier_find_lazy(to->index, (uint32_t)to->now, rows, count, at);
+        missing = neo__tier_find_lazy(to, rows, count, at, row);
         for (int64_t i = 0; i < count && missing; i++)
             if (at[i] < 0 && row[i] >= 0) at[i] = -2 - row[i];
         neo__tier_mark(to, at, count, to_step);
@@ -1360,18 +1437,18 @@ static void neo__tier_set_job(const neo__tier *tier, neo__tier_job *job, int64_t
                               int64_t line, int64_t row) {
     const neo__tier_table *to = &tier->tables[table];
     job->row = row;
-    job->old = to->map.use[line] && to->dirty[line] ? (int64_t)to->map.key[line] : -1;
+    job->old = *neo__tier_use(to, line) && to->dirty[line] ? (int64_t)to->map.key[line] : -1;
     job->line = line;
     job->from = job->to = -1;
     job->table = table;
 }
 /* With batches announced before others: the last announced one that needs a line's row. */
 static uint32_t neo__tier_needed_by(const neo__tier_table *to, int64_t line) {
-    return to->is_lru ? (uint32_t)to->map.use[line] : to->needed[line];
+    return to->is_lru ? (uint32_t)*neo__tier_use(to, line) : to->needed[line];
 }
 /* An announced batch that has not begun needs the row of a line. */
 static int neo__tier_is_needed(const neo__tier *tier, const neo__tier_table *to, int64_t line) {
-    return to->ahead > 1 && (int32_t)(neo__tier_needed_by(to, line) - tier->begun) > 0;
+    return to->ahead > 1 && neo__tier_needed_by(to, line) > tier->begun;
 }
 /* Rows of overflow that this call does not need leave. */
 static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
@@ -1391,10 +1468,11 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
             continue;
         }
         const int64_t row = (int64_t)to->map.key[line];
-        if (to->index) to->index[row].line = 0;
+        if (to->index) to->index[row] = 0;
         if (neo__tier_is_needed(tier, to, line) &&
             (to->dirty[line] || neo__tier_is_written(to, row)))
-            neo__tier_ask_ahead(tier, table, row, neo__tier_needed_by(to, line));
+            tier->stats.refused +=
+                !neo__tier_ask_ahead(tier, table, row, neo__tier_needed_by(to, line));
         if (to->dirty[line]) neo__tier_set_job(tier, &tier->jobs[jobs++], table, line, -1);
         to->map.use[line] = 0;
         to->dirty[line] = 0;
@@ -1422,13 +1500,15 @@ static int64_t neo__tier_oldest(const neo__tier_table *to, uint64_t hash) {
 static int64_t neo__tier_victim(const neo__tier *tier, neo__tier_table *to, uint64_t hash) {
     const int is_lru = to->is_lru;
     for (;;) {
-        const int64_t line =
+        const int64_t place =
             is_lru ? neo__tier_oldest(to, hash) : neo__lines_victim(&to->map, hash, to->now);
-        if (line < 0 || to->map.use[line] == 0) return line;
-        const uint64_t use = to->map.use[line];
+        if (place < 0) return place;
+        const int64_t line = neo__tier_line_at(to, place);
+        const uint64_t use = to->map.use[place];
+        if (use == 0) return line;
         if (neo__tier_is_needed(tier, to, line)) { /* as if this call did */
             if (is_lru) neo__tier_set_use(to, line, to->now, (uint32_t)use);
-            else neo__lines_touch(&to->map, to->map.use + line, to->now, 0);
+            else neo__lines_touch(&to->map, to->map.use + place, to->now, 0);
             continue;
         }
         int64_t last = is_lru ? neo__tier_last_announced(to, use) : neo__lines_last(use);
@@ -1451,14 +1531,13 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
         to->over_used++;
         to->overflow++;
     } else {
-        to->evictions += to->map.use[line] != 0;
-        to->map.tag[line] = neo__lines_tag(hash);
+        to->evictions += *neo__tier_use(to, line) != 0;
+        to->map.tag[neo__tier_place_of(to, line)] = neo__lines_tag(hash);
     }
     neo__tier_set_job(tier, &tier->jobs[to->first_job + to->jobs++], table, line, row);
-    if (to->index) {
-        const neo__tier_index place = {(uint32_t)(line + 1), (uint32_t)to->now};
-        if (to->map.use[line]) to->index[to->map.key[line]].line = 0;
-        to->index[row] = place;
+    if (to->index) { /* `use` has the call */
+        if (*neo__tier_use(to, line)) to->index[to->map.key[line]] = 0;
+        to->index[row] = (uint32_t)((uint64_t)(line + 1) << to->call_bits);
     }
     to->map.key[line] = (uint64_t)row;
     neo__tier_set_use(to, line, to->now, !to->is_lru); /* LFU: a count of 1 */
@@ -1503,7 +1582,7 @@ static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int
 /* ---- what an announced batch needs ---- */
 /* LRU: an announced batch needs a line. */
 NEO__INLINE void neo__tier_announce_line(neo__tier_table *to, int64_t line, uint32_t batch) {
-    const uint64_t use = to->map.use[line];
+    const uint64_t use = *neo__tier_use(to, line);
     if ((uint32_t)use != batch)
         neo__tier_set_use(to, line, neo__tier_last_announced(to, use), batch);
 }
@@ -1513,16 +1592,17 @@ static void neo__tier_pass_lines(const neo__tier *tier, neo__tier_table *to) {
     const int64_t lines = to->sets * NEO__LINE_WAYS + to->over;
     to->calls[tier->told % NEO__TIER_CALLS] = 0;
     for (int64_t n = 3 * lines / NEO__TIER_CALLS; n >= 0; n--) {
-        const uint64_t use = to->map.use[to->hand];
-        if ((uint32_t)use && (int32_t)((uint32_t)use - tier->begun) <= 0)
+        const uint64_t use = *neo__tier_use(to, to->hand);
+        if ((uint32_t)use && (uint32_t)use <= tier->begun)
             neo__tier_set_use(to, to->hand, neo__tier_last_announced(to, use), 0);
         to->hand = to->hand + 1 < lines ? to->hand + 1 : 0;
     }
 }
 /* Rows of a table that the batch announced last needs. line: those found, -2 - row of others and of
-   those in overflow, which may leave before, or -1. Returns how many are others. */
+   those in overflow, which may leave before, or -1. Returns how many are others. refused: grows by
+   those that find no room. */
 static int64_t neo__tier_see_rows(neo__tier *tier, int64_t table, const int64_t *row, int64_t n,
-                                  int64_t *line) {
+                                  int64_t *line, int64_t *refused) {
     neo__tier_table *to = &tier->tables[table];
     const int64_t in_sets = to->sets * NEO__LINE_WAYS;
     int64_t bare = 0;
@@ -1532,12 +1612,29 @@ static int64_t neo__tier_see_rows(neo__tier *tier, int64_t table, const int64_t 
         if (line[i] >= 0 && to->is_lru) neo__tier_announce_line(to, line[i], tier->told);
         else if (line[i] >= 0 && to->needed) to->needed[line[i]] = tier->told;
         else if (line[i] < 0 && neo__tier_is_written(to, row[i]))
-            neo__tier_ask_ahead(tier, table, row[i], tier->told);
+            *refused += !neo__tier_ask_ahead(tier, table, row[i], tier->told);
         if (line[i] >= 0 && line[i] < in_sets) continue;
         line[i] = -2 - row[i];
         bare++;
     }
     return bare;
+}
+/* Rows of an announced batch that found no room: forwards since may have left some. */
+static void neo__tier_ask_again(neo__tier *tier, neo__tier_seen *seen) {
+    int64_t refused = 0;
+    for (int64_t f = 0; f < tier->base.bags->sizes.features; f++) {
+        const neo__tier_part *part = &seen->part[f];
+        const neo__tier_table *to = &tier->tables[part->table];
+        for (int64_t k = part->begin; to->sets && k < part[1].begin; k++) {
+            const int64_t row = -2 - seen->line[k];
+            if (row < 0 || !neo__tier_is_written(to, row) || neo__tier_find(to, row) >= 0) continue;
+            const neo__tier_ahead *ahead = neo__tier_ahead_of(tier, part->table, row);
+            if (ahead && ahead->state != NEO__AHEAD_VOID) continue;
+            refused += !neo__tier_ask_ahead(tier, part->table, row, seen->batch);
+        }
+    }
+    tier->stats.refused = NEO__MAX(tier->stats.refused + refused - seen->refused, (int64_t)0);
+    seen->refused = refused;
 }
 /* With `walk` held: find what the batch that was announced last needs, if that is to be done: by a
    thread of the tier, or whoever comes before it. */
@@ -1547,10 +1644,16 @@ static void neo__tier_see(neo__tier *tier) {
     tier->unseen = 0;
     neo__mutex_unlock(&tier->lock);
     if (!unseen) return;
-    const neo__tier_seen *seen = &tier->seen[tier->told % neo__tier_seen_count(tier)];
+    neo__tier_seen *seen = &tier->seen[tier->told % neo__tier_seen_count(tier)];
     neo__tier_settle(tier);
     neo__tier_make_room(tier);
     const int64_t before = tier->ahead_end;
+    for (uint32_t n = tier->begun + 1; n != tier->told; n++) {
+        neo__tier_seen *other = &tier->seen[n % neo__tier_seen_count(tier)];
+        if (other->batch == n && other->count > 0 && other->refused)
+            neo__tier_ask_again(tier, other);
+    }
+    seen->refused = 0;
     for (int64_t i = 0; i < tier->table_count; i++) {
         neo__tier_table *to = &tier->tables[i];
         to->moves_then = to->moves;
@@ -1562,9 +1665,11 @@ static void neo__tier_see(neo__tier *tier) {
         for (int64_t k = part->begin, n; tier->tables[part->table].sets && k < part[1].begin;
              k += n) {
             n = NEO__MIN(part[1].begin - k, (int64_t)NEO__TIER_FIND);
-            part->bare += neo__tier_see_rows(tier, part->table, seen->row + k, n, seen->line + k);
+            part->bare += neo__tier_see_rows(tier, part->table, seen->row + k, n, seen->line + k,
+                                             &seen->refused);
         }
     }
+    tier->stats.refused += seen->refused;
     neo__tier_sort(tier, tier->ahead_order + before, tier->order[1],
                    NEO__MIN(tier->ahead_end - before, tier->capacity));
     neo__tier_resume(tier);
@@ -1652,6 +1757,7 @@ static int64_t neo__tier_lines_of(const neo__tier_table *to) {
 static void neo__tier_table_layout(neo__carve *carve, neo__tier_table *to) {
     const int64_t lines = neo__tier_lines_of(to);
     to->over_places = neo__bags_slot_places(to->over);
+    to->call_bits = 32 - neo__bits_for((uint64_t)lines + 1);
     NEO__CARVE(carve, to->map.tag, to->sets * NEO__LINE_WAYS);
     NEO__CARVE(carve, to->map.key, lines);
     NEO__CARVE(carve, to->map.use, lines);
@@ -1826,7 +1932,7 @@ static void neo__tier_plan(const neo__tier *tier, const neo_bags_desc *desc, int
     const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
     int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
     to->over = neo__tier_overflow(desc, table);
-    to->indexed = d->rows <= share / 8 / (int64_t)sizeof *to->index &&
+    to->indexed = d->rows <= share / 16 / (int64_t)sizeof *to->index &&
                   neo__tier_table_bytes(tier, d, 1, to->over, 1) <= share;
     while (low < high) { /* the most that fit */
         const int64_t middle = (low + high + 1) / 2;
@@ -1834,6 +1940,10 @@ static void neo__tier_plan(const neo__tier *tier, const neo_bags_desc *desc, int
         else high = middle - 1;
     }
     to->sets = low;
+    to->turned = 0;
+    for (to->turn = 0; to->sets >> (to->turn + 4); to->turn++) continue; /* 8 blocks, or 9 .. 15 */
+    if (to->indexed && to->turn && !neo__tier_on_device(tier))
+        to->turned = (to->sets >> to->turn << to->turn) * NEO__LINE_WAYS;
 }
 /* Bytes of a table's records. */
 static int64_t neo__tier_records(const neo_table_desc *d) {
@@ -2013,7 +2123,9 @@ static neo_status neo__tier_make_lines(neo__tier *tier, neo__tier_table *to,
     memcpy(to->written, old->written, (size_t)((to->rows + 63) / 64) * sizeof *to->written);
     if (old->needed) memcpy(to->needed, old->needed, lines * sizeof *to->needed);
     if (old->calls) memcpy(to->calls, old->calls, NEO__TIER_CALLS * sizeof *to->calls);
-    if (old->index) memcpy(to->index, old->index, (size_t)to->rows * sizeof *to->index);
+    for (int64_t i = 0; old->index && i < to->rows; i++) /* calls are in use */
+        to->index[i] = (uint32_t)((uint64_t)(neo__tier_indexed(old, old->index[i]) + 1)
+                                  << to->call_bits);
     for (int64_t i = 0; i < old->over; i++)
         if (to->map.use[most + i])
             to->over_at[neo__tier_over_place(to, (int64_t)to->map.key[most + i])] =
@@ -2153,10 +2265,12 @@ static neo_status neo__tier_op_reserve(neo_tier *base, const neo__bag_sizes *siz
 /* More overflow: a batch has that many ids of a table. */
 static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, const char *fn) {
     neo_bags *bags = tier->base.bags;
-    neo__tier_table *to = &tier->tables[table], grown = *to;
+    neo__tier_table *to = &tier->tables[table], grown;
     neo__job_table *job = &bags->tables[table].job;
     void *block[NEO__BAG_BLOCKS] = {NULL, NULL, NULL, NULL};
     NEO__TRY(neo__tier_quiet(tier, fn));
+    if (neo__tier_is_lazy(to)) neo__tier_learn(to, to->rows, 0);
+    grown = *to;
     grown.over = NEO__MIN(NEO__MAX(over, 2 * to->over), to->rows);
     const int64_t lines = neo__tier_lines_of(&grown), before = neo__tier_lines_of(to);
     neo_device *on = tier->ctx->on;
@@ -2334,6 +2448,9 @@ static neo_status neo__tier_begin(neo__tier *tier, int of_kept, const char *fn) 
         to->first_job = first;
         first += ids;
         if (!to->sets) continue;
+        const int64_t half = neo__tier_known(to) / 2;
+        if (neo__tier_is_lazy(to)) neo__tier_learn(to, to->rows / half + 1, half);
+        if (to->now >= (int64_t)UINT32_MAX - 1) neo__tier_renumber(to);
         if (NEO__MIN(ids, to->rows) > to->over) NEO__TRY(neo__tier_grow(tier, i, ids, fn));
         to->now += of_kept;
     }
@@ -2687,12 +2804,30 @@ static void neo__tier_note_rows(const neo__tier *tier, const neo_jagged *batch,
     for (int64_t i = 0; i < count; i++)
         if ((uint64_t)row[i] >= (uint64_t)rows) row[i] = -1;
 }
+/* Numbers of announced batches have 32 bits: before they have no more, what is announced is
+   dropped, lines learn the calls that they stand for, and they begin anew. */
+static void neo__tier_renumber_batches(neo__tier *tier) {
+    neo__tier_forget_all(tier);
+    for (int64_t i = 0; i < tier->table_count; i++) {
+        neo__tier_table *to = &tier->tables[i];
+        const int64_t lines = to->sets * NEO__LINE_WAYS + to->over;
+        for (int64_t line = 0; to->sets && to->calls && line < lines; line++)
+            if ((uint32_t)*neo__tier_use(to, line))
+                neo__tier_set_use(to, line, neo__tier_last_announced(to, *neo__tier_use(to, line)),
+                                  0);
+        if (to->needed) memset(to->needed, 0, (size_t)lines * sizeof *to->needed);
+        if (to->calls) memset(to->calls, 0, NEO__TIER_CALLS * sizeof *to->calls);
+    }
+    tier->told = tier->begun = 0;
+    neo__tier_resume(tier);
+}
 static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
     neo__tier *t = (neo__tier *)base;
     const int64_t bags = neo_jagged_bag_count(batch), count = bags ? neo_jagged_id_count(batch) : 0;
     if (t->ahead_capacity == 0) return NEO_OK;
     NEO__TRY(neo__tier_usable(t, fn));
     neo__tier_enter(t);
+    if (t->told == UINT32_MAX) neo__tier_renumber_batches(t);
     if (t->told - t->begun == (uint32_t)t->desc.prefetch) t->begun++, t->stats.dropped++;
     t->told++;
     t->announced[t->told % NEO__TIER_MOST_AHEAD][0] = batch->offsets;
@@ -2762,10 +2897,16 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
                   {"prefetch", desc->prefetch, 0, NEO__TIER_MOST_AHEAD, ""},
                   {"ahead_rows", desc->ahead_rows, 0, desc->prefetch ? INT64_MAX : 0,
                    desc->prefetch ? "" : " without prefetch"}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        NEO__CHECK(fields[i].is >= fields[i].least && fields[i].is <= fields[i].most, NEO_ERR_ARG,
-                   "%s: %s is %" PRId64 ", not from %" PRId64 " to %" PRId64 "%s", fn,
-                   fields[i].name, fields[i].is, fields[i].least, fields[i].most, fields[i].more);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const int64_t least = fields[i].least, most = fields[i].most;
+        char range[64];
+        if (most == INT64_MAX) snprintf(range, sizeof range, "below %" PRId64, least);
+        else if (most == least) snprintf(range, sizeof range, "not %" PRId64, least);
+        else snprintf(range, sizeof range, "not from %" PRId64 " to %" PRId64, least, most);
+        NEO__CHECK(fields[i].is >= least && fields[i].is <= most, NEO_ERR_ARG,
+                   "%s: %s is %" PRId64 ", %s%s", fn, fields[i].name, fields[i].is, range,
+                   fields[i].more);
+    }
     NEO__CHECK(NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED, "%s: in an address space of 32 bits",
                fn);
     const char *path = desc->path ? desc->path : "host memory";

@@ -1,5 +1,5 @@
 /* neo.c: neo.h and the headers that are implemented with it, as the tests link them, and what
-   panels.h asks of them. */
+   panels.h and tiers.c ask of them. */
 #include "neo_serve.h"
 #include "neo_store.h"
 
@@ -31,5 +31,16 @@ neo_status panels_product(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor b
     call.panels = panels;
     neo__gemm_call_finish(&call, act, 0, neo_tensor_none(), neo_tensor_none());
     return NEO__RUN(ctx, "panels", gemm, &call);
+}
+/* Of a tier that nothing was looked up in: its calls and announced batches go on from here, and an
+   index knows few calls. */
+void tier_counts_from(neo_tier *tier, int64_t calls, uint32_t batches);
+void tier_counts_from(neo_tier *tier, int64_t calls, uint32_t batches) {
+    neo__tier *t = (neo__tier *)tier;
+    for (int64_t i = 0; i < t->table_count; i++) {
+        t->tables[i].now = calls;
+        t->tables[i].call_bits = 9;
+    }
+    t->told = t->begun = batches;
 }
 #endif

@@ -12,11 +12,10 @@
                       same rows by their numbers
      tiers.keys_step  batches/s of its forward and backward, row-wise Adagrad, likewise
      tiers.hits       GB/s of forward, all rows in lines, against the same table in memory. The
-                      ceiling: that table with rows as far apart as in lines, and a bare read of
-                      an index
+                      ceiling: that table, and a bare read of an index. Memory is taken anew
+                      several times, as where the system puts it changes both by a tenth
      tiers.hits_ahead GB/s of forward of the same batches, announced before, against the table in
-                      memory; what they need is found meanwhile, by a thread of the tier. The
-                      ceiling: that table with rows as far apart as in lines
+                      memory; what they need is found meanwhile, by a thread of the tier
      tiers.misses     rows/s that forward reads, few of its rows in lines, against as many threads
                       that read records of as many bytes at random places of a file, one by one;
                       both files are in the system's cache. Above 1 where rows that lie close are
@@ -44,7 +43,10 @@
                       fewer lines. Beside them, with 0, 1, 2 and 4 batches announced, and 1 with
                       room for the rows that it reads alone: ids that find their rows in lines, rows
                       read and waited for, and the time of a step by the clock (Linux)
-     tiers.keys_dlrm  the same model with ids that are keys, all with rows, against rows
+     tiers.keys_dlrm  the same model with ids that are keys, all with rows, against those rows by
+                      their numbers, as tiers.keys. Beside it how much longer its step takes, and of
+                      the same ids as rows: Zipf's law numbers rows by their use, so that those used
+                      most lie side by side, as those of hashed ids do not
      tiers.save       of the time of a save that blocks, to disk, the share for which training (the
                       same model in memory) stops while one is written behind it: beginning, polls,
                       and how much longer its steps take, as they copy rows that are not yet
@@ -158,7 +160,20 @@ static void verify(const subject *s) {
     }
 }
 
-/* Seconds that one thread takes to read a word for each id of a batch: of its row, or its set. */
+/* Seconds that one thread takes to read 4 bytes for each id of a batch. */
+static double bare_halves(const subject *s, const uint32_t *words, int n) {
+    const int64_t *ids = s->ids[n];
+    const double start = bench_cpu_seconds();
+    uint64_t sum = 0;
+    for (int64_t k = 0; k < IDS; k++) {
+        __builtin_prefetch(words + ids[k + 96 < IDS ? k + 96 : k], 0, 2);
+        sum += words[ids[k]];
+    }
+    const double took = bench_cpu_seconds() - start;
+    if (sum == 0) bench_fail("words of ones"); /* so that they are read */
+    return took;
+}
+/* The same of a word: of its row, or its set. */
 static double bare_words(const subject *s, const uint64_t *words, int n, int of_set) {
     const int64_t *ids = s->plain_ids[n] ? s->plain_ids[n] : s->ids[n];
     const double start = bench_cpu_seconds();
@@ -170,16 +185,6 @@ static double bare_words(const subject *s, const uint64_t *words, int n, int of_
     }
     const double took = bench_cpu_seconds() - start;
     if (sum == 0) bench_fail("words of ones"); /* so that they are read */
-    return took;
-}
-/* Seconds of forward of the table in memory with these ids, whose rows are as far apart as those of
-   lines that are a quarter full. */
-static double scattered(subject *s, int n, int64_t *const ids[]) {
-    s->plain_ids[n] = ids[n];
-    const double start = bench_seconds(s->ctx);
-    forward(s, n, 0);
-    const double took = bench_seconds(s->ctx) - start;
-    s->plain_ids[n] = NULL;
     return took;
 }
 /* Seconds of forward of a batch: 0 plain, 1 of lines, 2 of lines of a batch that was announced and
@@ -195,55 +200,48 @@ static double hits_call(subject *s, int n, int kind, double *announced) {
     forward(s, n, kind > 0);
     return bench_seconds(s->ctx) - then;
 }
-static void hits(int64_t rows) {
+static subject hits_make(int64_t rows) {
     const int64_t room = 12 << 20; /* for what a batch needs */
     subject s = subject_make(rows, rows / 8, room + rows * COLUMNS * 2, 1); /* half */
-    double ratio[ROUNDS], rate[ROUNDS], least[ROUNDS], spread[ROUNDS], known[ROUNDS], told[ROUNDS];
-    double best[ROUNDS];
-    uint64_t *words = (uint64_t *)neo_alloc(s.ctx, sizeof *words * (size_t)rows);
-    int64_t *ids[BATCHES];
-    memset(words, 1, sizeof *words * (size_t)rows);
     verify(&s);
-    for (int n = 0; n < BATCHES; n++) {
-        ids[n] = (int64_t *)bench_alloc(sizeof(int64_t) * IDS);
-        for (int64_t k = 0; k < IDS; k++) /* another row for each, the factor is a prime; rows at
-                                             multiples of 4 would share a quarter of the cache */
-            ids[n][k] = s.ids[n][k] * 7919 % (rows / 2);
-    }
     neo_tier_reset_stats(s.tier);
+    return s;
+}
+static void hits(int64_t rows) {
+    enum { ANEW = 3 }; /* rounds with the same memory */
+    double ratio[ROUNDS], rate[ROUNDS], least[ROUNDS], known[ROUNDS], told[ROUNDS];
+    uint32_t *words = (uint32_t *)bench_alloc(sizeof *words * (size_t)rows);
+    memset(words, 1, sizeof *words * (size_t)rows);
+    subject s = hits_make(rows);
     for (int r = 0; r < ROUNDS; r++) {
-        double bare = 0, apart = 0, announced = 0, took[3] = {0};
+        double bare = 0, announced = 0, took[3] = {0};
+        if (r && r % ANEW == 0) subject_free(&s), s = hits_make(rows);
         for (int n = 0; n < BATCHES; n++) {
             for (int k = 0; k < 3; k++) {
                 const int kind = (r + n + k) % 3, batch = (n + kind * BATCHES / 3) % BATCHES;
                 took[kind] += hits_call(&s, batch, kind, &announced);
             }
-            bare += bare_words(&s, words, n, 0);
-            apart += scattered(&s, n, ids);
+            bare += bare_halves(&s, words, n);
         }
         ratio[r] = took[0] / took[1];
-        spread[r] = took[0] / apart;
-        least[r] = took[0] / (apart + bare);
+        least[r] = took[0] / (took[0] + bare);
         rate[r] = 1e-9 * BATCHES * IDS * (COLUMNS * 4 + 8) / took[1];
         known[r] = took[0] / took[2];
-        best[r] = apart / took[2];
         told[r] = announced / took[2];
+        const neo_tier_stats stats = neo_tier_get_stats(s.tier);
+        if (stats.hits != stats.lookups) bench_fail("not all hits");
     }
-    const neo_tier_stats stats = neo_tier_get_stats(s.tier);
-    neo_free(s.ctx, words, sizeof *words * (size_t)rows);
-    for (int n = 0; n < BATCHES; n++) free(ids[n]);
-    if (stats.hits != stats.lookups) bench_fail("not all hits");
+    free(words);
     const double most = bench_median(least, ROUNDS), reached = bench_median(ratio, ROUNDS);
     bench_report("tiers.hits", bench_median(rate, ROUNDS), "GB/s", 100 * reached / most, "memory",
                  reached);
     bench_report("tiers.hits_ahead", bench_median(rate, ROUNDS) / reached *
-                 bench_median(known, ROUNDS), "GB/s", 100 * bench_median(best, ROUNDS), "memory",
-                 bench_median(known, ROUNDS));
+                 bench_median(known, ROUNDS), "GB/s", -1, "memory", bench_median(known, ROUNDS));
+    printf("# tiers.hits: from %.2f to %.2f in those rounds; the ceiling, with a bare read of 4 "
+           "bytes by each id, has a ratio of %.2f\n",
+           ratio[0], ratio[ROUNDS - 1], most);
     printf("# tiers.hits_ahead: announcing a batch takes %.0f %% of that\n",
            100 * bench_median(told, ROUNDS));
-    printf("# tiers.hits: the same table with rows as far apart as in lines has a ratio of %.2f; "
-           "the ceiling, with a bare read of 8 bytes by each id, of %.2f\n",
-           bench_median(spread, ROUNDS), most);
     subject_free(&s);
 }
 
@@ -376,7 +374,8 @@ enum { MEMORY, AHEAD, ALONE, ALL_HITS, KINDS };
 typedef struct trained {
     model m;
     neo_tier *tier;
-    int ahead; /* batches announced */
+    int ahead;       /* batches announced */
+    const data *ids; /* NULL: those of all */
     double took[CLOCKS]; /* seconds of this round: of CPU, of all threads and of the one that
                             steps; by the clock */
 } trained;
@@ -408,6 +407,7 @@ static void trained_free(trained *t) {
 }
 /* A step with batch i; bags_forward is call 1. */
 static void trained_step(trained *t, const data *s, int i) {
+    if (t->ids) s = t->ids;
     const model_batch b = {s->dense[i], s->label[i], neo_jagged_view(s->ids[i])};
     const double all = bench_process_seconds(), own = bench_cpu_seconds();
     const int64_t start = neo_time_ns();
@@ -571,16 +571,51 @@ static void hidden(int64_t rows) {
 #else
 static void hidden(int64_t rows) { (void)rows; }
 #endif
+/* The same batches by the rows that their keys have. */
+static data rows_of_keys(neo_ctx *ctx, const neo_bags *bags, const data *s) {
+    const neo_jagged_desc room = {.feature_count = TABLES, .max_bags = SAMPLES * TABLES,
+                                  .max_ids = SAMPLES * TABLES};
+    data d = *s;
+    for (int i = 0; i < s->count; i++) {
+        const neo_jagged *from = neo_jagged_view(s->ids[i]);
+        neo_jagged by_row = *from;
+        int64_t *ids = (int64_t *)bench_alloc(sizeof *ids * SAMPLES * TABLES);
+        for (int64_t k = 0; k < SAMPLES * TABLES; k++)
+            ids[k] = from->id_dtype == NEO_I32 ? ((const int32_t *)from->ids)[k]
+                                               : ((const int64_t *)from->ids)[k];
+        for (int t = 0; t < TABLES; t++) {
+            static uint64_t key[SAMPLES];
+            memcpy(key, ids + t * SAMPLES, sizeof key);
+            BENCH_OK(neo_bags_find_keys(bags, t, key, SAMPLES, ids + t * SAMPLES));
+        }
+        for (int64_t k = 0; k < SAMPLES * TABLES; k++)
+            if (ids[k] < 0) bench_fail("a key without a row");
+        by_row.ids = ids;
+        by_row.id_dtype = NEO_I64;
+        const neo_jagged *part = &by_row;
+        BENCH_OK(neo_jagged_create(ctx, &room, &d.ids[i]));
+        BENCH_OK(neo_jagged_stack(d.ids[i], &part, 1));
+        free(ids);
+    }
+    return d;
+}
 static void keys_dlrm(int64_t rows) {
+    enum { ROWS, KEYS, RANKED, SIDES };
     neo_ctx *ctx = bench_ctx(0, 1);
     data s = make_data_of(ctx, POOL, SAMPLES, rows, 1.05f);
     double more[KINDS][CLOCKS], seconds;
-    trained t[2];
-    for (int k = 0; k < 2; k++) t[k] = trained_make(ctx, rows / 32 * 32, k, 0, 0);
-    trained_rounds(t, 2, &s, more, &seconds);
-    bench_report("tiers.keys_dlrm", 1 / (seconds * more[1][0]), "steps/s", -1, "rows",
-                 1 / more[1][0]);
-    for (int k = 0; k < 2; k++) trained_free(&t[k]);
+    trained t[SIDES];
+    for (int k = 0; k < SIDES; k++) t[k] = trained_make(ctx, rows / 32 * 32, k == KEYS, 0, 0);
+    for (int i = 0; i < POOL; i++) trained_step(&t[KEYS], &s, i);
+    data by_row = rows_of_keys(ctx, t[KEYS].m.bags, &s);
+    t[ROWS].ids = &by_row;
+    trained_rounds(t, SIDES, &s, more, &seconds);
+    bench_report("tiers.keys_dlrm", 1 / (seconds * more[KEYS][0]), "steps/s", -1, "rows",
+                 1 / more[KEYS][0]);
+    printf("# tiers.keys_dlrm: a step takes %+.1f %%; than one of rows numbered by use %+.1f %%\n",
+           100 * (more[KEYS][0] - 1), 100 * (more[KEYS][0] / more[RANKED][0] - 1));
+    for (int k = 0; k < SIDES; k++) trained_free(&t[k]);
+    for (int i = 0; i < POOL; i++) neo_jagged_destroy(by_row.ids[i]);
     free_data(ctx, &s);
     neo_ctx_destroy(ctx);
 }

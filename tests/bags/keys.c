@@ -473,6 +473,15 @@ static void calls(void) {
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "evict is 0, not NEO_EVICT_SCORE");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 16, 0, 1, 0};
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "admit 16 is not from 0 to 15");
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 1, 0, 1, 0};
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "with admit 1 no key waits");
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 9, 0, 0, 0, 0};
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG,
+              "period 9 is of LFU and AGE, and evict is LRU");
+    m.table[0].keys.evict = NEO_EVICT_SCORE;
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "and evict is SCORE");
+    m.table[0].keys = (neo_keys){2, NEO_EVICT_LRU, 0, 0, 0, 0, 0};
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "keys.on is 2, not 0 or 1");
     const struct {
         neo_keys keys;
         const char *message;

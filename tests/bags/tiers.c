@@ -665,8 +665,11 @@ static int64_t trace_next(int trace, int64_t rows, int64_t past[TRACE_PAST], int
     if (trace == TRACE_LOCAL && test_random() % 3 && back <= n) row = past[(n - back) % TRACE_PAST];
     return past[n % TRACE_PAST] = row;
 }
+void tier_counts_from(neo_tier *tier, int64_t calls, uint32_t batches); /* neo.c */
+/* Every third case ends the numbers of calls, and of batches, that 32 bits have: nothing shows. Of
+   some with an index more calls than it knows pass between two of most rows. */
 static void hits_of_a_simulator(void) {
-    enum { ROWS = 20000, B = 48, STEPS = 300 };
+    enum { ROWS = 20000, B = 48, STEPS = 300, IDLE = 1300, NEAR = 2 * PERIOD };
     static int64_t past[TRACE_PAST];
     static Sim s;
     for (int n = 0; n < 12 * TRACE_COUNT; n++) { /* few wide rows: a tier has an index of them */
@@ -683,14 +686,20 @@ static void hits_of_a_simulator(void) {
         if (pair_make(&p, ctx, &m, s.policy, ahead, wide ? 300000 : 40000)) {
             s.sets = (neo_tier_get_stats(p.tier).line_count - B - 1) / 32;
             CHECK(s.sets > 16 && s.sets <= SIM_SETS);
-            for (int step = 0; step < STEPS; step++) {
-                int64_t id[B];
+            if (n / 2 % 3 == 0)
+                tier_counts_from(p.tier, (int64_t)UINT32_MAX / PERIOD * PERIOD - NEAR,
+                                 UINT32_MAX - NEAR);
+            const int idle = wide && trace < TRACE_LOCAL && !s.policy ? IDLE : 0;
+            const int steps = STEPS + idle;
+            int64_t id[B];
+            for (int step = 0; step < steps; step++) {
                 Batch b;
                 const BatchKind kind = {B, 0, 0, 0, 0, 0};
                 batch_make(&b, &m, kind);
                 for (int i = 0; i < B; i++) {
                     b.offsets[i + 1] = i + 1;
-                    id[i] = trace_next(trace, rows[0], past, step * B + i);
+                    if (step <= STEPS / 2 || step > STEPS / 2 + idle)
+                        id[i] = trace_next(trace, rows[0], past, step * B + i);
                 }
                 b.j.ids = id;
                 if (ahead && step % 7) CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
@@ -701,7 +710,7 @@ static void hits_of_a_simulator(void) {
             }
             const neo_tier_stats got = neo_tier_get_stats(p.tier);
             CHECK_INT(got.overflow, 0);
-            CHECK_INT(got.lookups, STEPS * B);
+            CHECK_INT(got.lookups, steps * B);
             CHECK_INT(got.lookups, s.lookups);
             CHECK_INT(got.hits, s.hits);
             CHECK_INT(got.evictions, s.evictions);
@@ -927,6 +936,56 @@ static void announced_in_order(void) {
             for (int i = 0; i < 2; i++)
                 CHECK_OK(neo_bags_set_rows(i ? p.plain : p.tiered, 0, 5, 1, row));
             CHECK_INT(neo_tier_get_stats(p.tier).dropped, batches);
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    stated = 0;
+}
+
+/* Rows that found no room have it when the batch before them has been looked up, before those of a
+   batch that is announced later. */
+static void asked_again(void) {
+    enum { B = 64, ROWS = 6000 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    int64_t offsets[B + 1], ids[3][B];
+    for (int i = 0; i <= B; i++) offsets[i] = i;
+    for (int n = 0; n < 4; n++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        neo_jagged j[3];
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        stated = B;
+        if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), 2 + n / 2, 0)) {
+            for (int64_t first = 0; first < ROWS; first += B) { /* all rows come to the file */
+                for (int i = 0; i < B; i++) ids[0][i] = (first + i) % ROWS;
+                j[0] = batch_of(offsets, ids[0], B);
+                (void)stepped_hits(&p, &j[0]);
+            }
+            for (int k = 0; k < 3; k++) {
+                for (int i = 0; i < B; i++) ids[k][i] = 100 + B * k + i;
+                j[k] = batch_of(offsets, ids[k], B);
+            }
+            for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_prefetch(p.tiered, &j[k]));
+            wait_for_reads(p.tier);
+            const int64_t refused = neo_tier_get_stats(p.tier).refused;
+            CHECK(refused > B / 2);
+            (void)stepped_hits(&p, &j[0]);
+            CHECK_INT(neo_tier_get_stats(p.tier).refused, refused);
+            CHECK_OK(neo_bags_prefetch(p.tiered, &j[2]));
+            wait_for_reads(p.tier);
+            CHECK(neo_tier_get_stats(p.tier).refused > B / 2); /* those of the last */
+            neo_tier_reset_stats(p.tier);
+            const int64_t hits = stepped_hits(&p, &j[1]);
+            CHECK_INT(neo_tier_get_stats(p.tier).prefetched, B - hits);
+            CHECK_INT(neo_tier_get_stats(p.tier).late, 0);
+            offsets[3] = 9;
+            CHECK_ERR(neo_bags_prefetch(p.tiered, &j[2]), NEO_ERR_FORMAT,
+                      "neo_bags_prefetch: offsets decrease at feature 0, sample 3");
+            offsets[3] = 3;
             pair_check(&p, &m);
         }
         pair_free(&p);
@@ -1487,15 +1546,15 @@ static void refused(void) {
     bad = desc, bad.queue_depth = -1;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "queue_depth is -1, not from 0 to ");
     bad = desc, bad.memory_bytes = 0;
-    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "memory_bytes is 0, not from 1 ");
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "memory_bytes is 0, below 1");
     bad = desc, bad.evict = NEO_EVICT_AGE;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "evict is 2, not from 0 to 1 (LRU");
     bad = desc, bad.period = -7;
-    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "period is -7, not from 0 ");
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "period is -7, below 0");
     bad = desc, bad.prefetch = 65;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "prefetch is 65, not from 0 to 64");
     bad = desc, bad.ahead_rows = 9;
-    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "ahead_rows is 9, not from 0 to 0 w");
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "ahead_rows is 9, not 0 without");
     m.desc.max_batch = m.desc.max_ids = 64;
     desc.memory_bytes = least_bytes(ctx, m.desc, desc);
     const int64_t taken[] = {-1, INT64_MIN, INT64_MAX, INT64_MAX / 2 - 1, 1};
@@ -1591,6 +1650,7 @@ int main(int argc, char **argv) {
     RUN(batches_ahead);
     RUN(announced_lines_stay);
     RUN(announced_in_order);
+    RUN(asked_again);
     RUN(written_since);
     RUN(budgets);
     RUN(keys_dropped_meanwhile);
