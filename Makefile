@@ -67,7 +67,7 @@ source_of = $(firstword $(wildcard examples/train/$(1)/main.c examples/plan/$(1)
     examples/$(1).c tests/$(1).c bench/cuda/$(1).c))
 # The programs of test folders: each file is one, less what helps another.
 helpers   = data/make_npy data/make_synthetic files/write_safetensors comm/fault_rank \
-    comm/fake_nccl programs/http_client serve/predict fuzz/targets
+    comm/fake_nccl programs/http_client programs/peak serve/predict fuzz/targets
 sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
 tests_of  = $(patsubst %.c,$(B)/%,$(sources))
 programs  = $(call tests_of,core bags data files golden comm shard fsdp programs serve)

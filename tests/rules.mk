@@ -66,7 +66,7 @@ full    = $(sort $(others) $(filter %.sh,$(larger))) $(fuzzers) $(emulator) \
     $(patsubst %.c,$(B)/%,$(filter %.c,$(larger)))
 
 test_helpers = $(addprefix $(B)/tests/,data/make_npy data/make_synthetic programs/http_client \
-    serve/predict)
+    programs/peak serve/predict)
 test-programs: $(programs) $(test_helpers) $(B)/tests/plan
 test:
 	$(make) all test-programs
