@@ -2946,6 +2946,7 @@ NEO_API neo_status neo__bags_dense_step(neo_bags *bags, const float *dense,
                                         const unsigned char *marks, float lr);
 NEO_API neo_status neo__bags_dense_keep(neo_bags *bags, const float *dense,
                                         const unsigned char *marks);
+NEO_API void neo__small_pages(void *p, size_t size); /* of a block that was not touched yet */
 #endif
 /* neo_parallel_for of tasks that take one thread about `ns` in all. Here it is decided whether they
    are worth another: with little to do the caller is alone, and for somewhat more it wakes nobody,
@@ -4090,6 +4091,9 @@ static void neo__advise(void *p, size_t size, int advice) { (void)p, (void)size,
 #endif
 /* Linux's numbers; COLLAPSE puts small pages that are there together (since 6.1). */
 enum { NEO__ADVISE_HUGE = 14, NEO__ADVISE_SMALL = 15, NEO__ADVISE_COLLAPSE = 25 };
+#if !defined(NEO_INFERENCE)
+NEO_API void neo__small_pages(void *p, size_t size) { neo__advise(p, size, NEO__ADVISE_SMALL); }
+#endif
 #if defined(_WIN32)
 static void *neo__aligned_alloc(size_t size, size_t align) { return _aligned_malloc(size, align); }
 static void neo__aligned_free(void *p) { _aligned_free(p); }

@@ -142,10 +142,13 @@ typedef struct neo_calibration {
        its sums or their gradients: near, in a cache, and not; zeros: as an id whose row the batch
        had before. */
     double rows[NEO_ROWS_COUNT][2][3];
+    double rows_large[2][2]; /* bytes likewise that a row which no cache has takes more where all
+                                tables of a rank have 1 GiB, than by rows of 64 MiB: in a lookup,
+                                and in an update, with 16 and with 128 columns. Between these along
+                                a line; of more bytes as there */
     double step; /* bytes likewise of a dense parameter in its optimizer; 0: not counted */
     double step_near; /* of one that a cache has kept since the last step; 0: as step */
-    double step_large; /* of step, what one takes where parameters, gradients and a state alone are
-                          more than a cache has room for; 0: 1 */
+    double step_large; /* of step, what one takes in a tensor that has room for huge pages; 0: 1 */
     double cache;     /* bytes that are touched by which a parameter takes as long as half of both,
                          and of tables by which half of the rows are in a cache; 0: 2 MiB. See
                          neo_step_seconds */
@@ -153,6 +156,8 @@ typedef struct neo_calibration {
     double dots_far[2][2]; /* bytes likewise of a row of neo_interact, forward and backward, with
                               16 and with 128 columns, that what was used long before comes from
                               memory: forward what it writes, backward rows and gradients */
+    double layer_far[NEO_LAYER_DOTS]; /* bytes likewise of a weight, forward, backward, and last,
+                                         that it comes from memory; 0: its own and its gradient's */
     /* Seconds of a layer of an MLP: of a multiply-add; of an element of its input, its weights and
        its output; of a call. Products of rows have no weights, but take so long of a number of
        rows and products beyond 2 MiB, which a core's own cache does not have.
@@ -374,7 +379,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx (by neo_ctx_time_ns;
    one: by its CPU time): fills in memory_bandwidth, flops and calibration, and leaves the
-   rest of *cluster. Takes some ten seconds and 0.4 GB. Links are not measured. Ranks that share a
+   rest of *cluster. Takes some 15 seconds and 1.4 GB. Links are not measured. Ranks that share a
    machine slow each other down: let all of them call it at the same time. Ranks measure
    differently, and plans must not differ: broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
@@ -388,7 +393,7 @@ NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int
 /* neo_step_seconds: what the optimizer of so many dense parameters takes a rank whose step touches
    so many bytes, those of parameters, gradients and states among them, and calibration.others for
    each of its seconds: by calibration.step where these are many, by step_near where a cache keeps
-   them; a share of step, step_large, where the parameters are many. */
+   them; a share of step, step_large, where the parameters are many: large tensors have them. */
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes);
 
 /* ---------------------------------------------------------------------------
@@ -703,6 +708,7 @@ struct neo_plan {
     neo_plan_desc desc; /* of copies */
     neo_bags_desc bags;
     neo__plan_model model;
+    double large; /* see neo__plan_large */
     neo__plan_origin origin;
     neo_placement uniform;
     neo__plan_table *table;
@@ -782,7 +788,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 27 };
+enum { NEO__PLAN_FIELDS = 34 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -813,7 +819,14 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"calibration.dots_far[0][0]", &by->dots_far[0][0], 0.0},
         {"calibration.dots_far[0][1]", &by->dots_far[0][1], 0.0},
         {"calibration.dots_far[1][0]", &by->dots_far[1][0], 0.0},
-        {"calibration.dots_far[1][1]", &by->dots_far[1][1], 0.0}};
+        {"calibration.dots_far[1][1]", &by->dots_far[1][1], 0.0},
+        {"calibration.rows_large[0][0]", &by->rows_large[0][0], 0.0},
+        {"calibration.rows_large[0][1]", &by->rows_large[0][1], 0.0},
+        {"calibration.rows_large[1][0]", &by->rows_large[1][0], 0.0},
+        {"calibration.rows_large[1][1]", &by->rows_large[1][1], 0.0},
+        {"calibration.layer_far[0]", &by->layer_far[0], 0.0},
+        {"calibration.layer_far[1]", &by->layer_far[1], 0.0},
+        {"calibration.layer_far[2]", &by->layer_far[2], 0.0}};
     memcpy(to, fields, sizeof fields);
 }
 static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char *fn) {
@@ -832,6 +845,10 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
         NEO__CHECK(neo__plan_positive(*field[i].value), NEO_ERR_ARG,
                    "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
                    *field[i].value);
+    for (int i = 0; i < NEO__PLAN_FIELDS; i++) /* else seconds are more than a double has */
+        NEO__CHECK(field[i].otherwise < 1e9 || *field[i].value == 0.0 || *field[i].value >= 1.0,
+                   NEO_ERR_ARG, "%s: cluster.%s is %g a second, not 0 or from 1 up", fn,
+                   field[i].name, *field[i].value);
     for (int i = 0; i < NEO_ROWS_COUNT * 6; i++)
         NEO__CHECK(neo__plan_positive(cluster->calibration.rows[i / 6][i / 3 % 2][i % 3]),
                    NEO_ERR_ARG,
@@ -985,10 +1002,11 @@ static void neo__plan_defaults(neo_plan *plan) {
                  buckets, and more than an id a bag, the less the more ids it has. Where
                  calibration.rows has it, an id takes near + f (cached - near) + c (far - cached),
                  f: share of ids that are the first of their row in the batch, c: whose row no cache
-                 has (in update, of the row: f, as far as a cache does not keep what a step
-                 touches, as forward has read it; of its state c, of whole lines of a cache); a
-                 piece likewise, besides; a bag cached + e (far - cached), e: as far as a cache does
-                 not keep what a step touches (in update half of one, as forward has had its ids)
+                 has; far grows with tables, by rows_large (in update, of the row: f, as far as a
+                 cache does not keep what a step touches, as forward has read it; of its state c, of
+                 whole lines of a cache); a piece likewise, besides; a bag cached + e (far -
+                 cached), e: as far as a cache does not keep what a step touches (in update half of
+                 one, as forward has had its ids)
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -1149,6 +1167,22 @@ static void neo__plan_span(double narrow, double wide, double scale, double *at_
     *per_col = NEO__MAX(wide - narrow, 0.0) / 112.0 * scale;
     *at_0 = narrow * scale - 16.0 * *per_col;
 }
+/* The place of a rank's tables, by their bytes, or what a tier has of them in memory, between those
+   that neo_calibrate measures rows of: 0 to 1. */
+enum { NEO__CALIBRATE_FLOATS = 16 << 20 }; /* of the smaller tables, and of each of two buffers */
+static const double neo__plan_large_bytes = 1073741824.0;
+static double neo__plan_large(const neo_plan *plan) {
+    const double least = 4.0 * (double)NEO__CALIBRATE_FLOATS;
+    double bytes = 0.0;
+    for (int32_t i = 0; i < plan->bags.table_count; i++) {
+        const neo__plan_table *t = &plan->table[i];
+        bytes += (double)t->rows * ((double)(t->row_fixed + t->state_fixed) +
+                                    (double)(t->row_col + t->state_col) * (double)t->dim);
+    }
+    bytes /= plan->model.ranks;
+    if (plan->tier_bytes) bytes = NEO__MIN(bytes, (double)plan->tier_bytes);
+    return NEO__MIN(NEO__MAX(bytes - least, 0.0) / (neo__plan_large_bytes - least), 1.0);
+}
 /* away: share of what a step touches that no cache keeps. */
 static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update, double away) {
     const neo__plan_model *model = &table->plan->model;
@@ -1159,6 +1193,7 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
                  *of_table = cluster->calibration.rows[NEO_ROWS_LOOKUP_TABLE + update][0],
                  *of_bag = cluster->calibration.rows[NEO_ROWS_LOOKUP_BAG + update][0];
     const double buckets = update ? 1.0 : neo__plan_bucketed(table),
+                 *more = cluster->calibration.rows_large[update], large = table->plan->large,
                  byte = update ? model->update : neo__plan_lookup(table);
     neo__plan_rate r = {(8.0 + (double)table->row_fixed) * byte + (update ? model->sort : 0.0),
                         (double)table->row_col * byte, 4.0 * byte, 4.0 * byte, 0.0, 0.0};
@@ -1167,7 +1202,7 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
     for (int i = 0; i < 2; i++) {
         const double *x = at + 3 * i, *y = of_table + 3 * i, *z = of_bag + 3 * i,
                      fresh = table->fresh, cold = table->cold[update];
-        id[i] = x[0] + fresh * (x[1] - x[0]) + cold * (x[2] - x[1]);
+        id[i] = x[0] + fresh * (x[1] - x[0]) + cold * (x[2] + large * more[i] - x[1]);
         piece[i] = y[0] + fresh * (y[1] - y[0]) + cold * (y[2] - y[1]);
         bag[i] = z[0] > 0.0 ? z[1] + away * (z[2] - z[1]) : x[0];
     }
@@ -1233,6 +1268,7 @@ static void neo__plan_rates(neo_plan *plan) {
                            8.0 * desc->dense_values * samples +
                            desc->cluster.calibration.others * flops / desc->cluster.flops,
                  away = neo__plan_far(&desc->cluster, touched);
+    plan->large = neo__plan_large(plan);
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
         t->cold[0] = neo__plan_cold(batch * t->ids, neo__plan_kept(&desc->cluster, touched),
@@ -3087,19 +3123,23 @@ static int32_t neo__timeline_receive(neo__timeline_build *build, const char *nam
     double seconds = build->plan->part[phase][NEO_LANE_COMPUTE] / 2.0;
     return neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, seconds, x, y);
 }
-/* Seconds of neo_interact: of what no cache keeps it takes longer. That was used as long ago as
-   weights are at least. */
+enum { NEO__LAYER_NEAR = 1 << 19 }; /* numbers that a core's own cache has room for: 2 MiB */
+/* Seconds of neo_interact: of what no cache keeps it takes longer, of up to twice what a core's own
+   has room for. That was used as long ago as weights are at least. */
 static double neo__timeline_dots(const neo__timeline_build *build, const neo_dense_unit *unit,
                                  int backward) {
     const neo_cluster *cluster = &build->plan->desc.cluster;
     const int64_t rows = unit->dots[0], cols = unit->dots[1];
     const double all = build->plan->model.batch / build->plan->model.ranks * (double)rows,
                  *more = cluster->calibration.dots_far[backward];
+    const double numbers = all * ((double)cols + (double)rows / 2.0),
+                 room = NEO__MIN(2.0 * (double)NEO__LAYER_NEAR / NEO__MAX(numbers, 1.0), 1.0);
     double row, col;
     neo__plan_span(more[0], more[1], 1.0 / cluster->memory_bandwidth, &row, &col);
     return neo_layer_seconds(cluster, all, cols, rows,
                              backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS, 0.0) +
-           all * NEO__MAX(row + col * (double)cols, 0.0) * neo__plan_far(cluster, build->apart);
+           room * all * NEO__MAX(row + col * (double)cols, 0.0) *
+               neo__plan_far(cluster, build->apart);
 }
 /* Seconds of a unit. */
 static double neo__timeline_unit(const neo__timeline_build *build, int32_t k, int backward) {
@@ -3341,7 +3381,6 @@ static double neo__layer_lanes(int64_t cols) {
                                                 NEO__LAYER_LANES : cols);
 }
 /* Counts of what a layer does, as calibration.layer has seconds of them. */
-enum { NEO__LAYER_NEAR = 1 << 19 }; /* numbers that a core's own cache has room for: 2 MiB */
 static void neo__layer_terms(double *term, double samples, int64_t in, int64_t out,
                              neo_layer_way way) {
     const double i = (double)in, o = (double)out;
@@ -3349,9 +3388,11 @@ static void neo__layer_terms(double *term, double samples, int64_t in, int64_t o
                          : way <= NEO_LAYER_LAST  ? neo__layer_lanes(in) * o
                                                   : i * o);
     const int dots = way == NEO_LAYER_DOTS || way == NEO_LAYER_DOTS_BACKWARD; /* no weights */
-    const double beyond = samples * (i + o / 2.0) - (double)NEO__LAYER_NEAR;
+    const double beyond = samples * (i + o / 2.0) - (double)NEO__LAYER_NEAR,
+                 lanes = dots ? neo__layer_lanes(out) / o : 1.0;
     term[1] = samples * i, term[2] = dots ? NEO__MAX(beyond, 0.0) : i * o, term[3] = samples * o;
     term[4] = 1.0;
+    term[0] *= lanes * lanes, term[1] *= lanes, term[3] *= lanes * lanes;
 }
 /* Layers are calibrated with weights and tensors that a cache has: others come from memory, weights
    backward with their gradients, which are read and written. */
@@ -3367,20 +3408,23 @@ NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int
     neo__layer_terms(x, samples, in, out, way);
     for (int k = 0; k < 5; k++) seconds += by[k] * x[k];
     if (way > NEO_LAYER_LAST) return seconds;
-    const double weights = way == NEO_LAYER_FORWARD ? 4.0 : way == NEO_LAYER_LAST ? 8.0 : 12.0,
+    const double bytes_of = way == NEO_LAYER_FORWARD ? 4.0 : way == NEO_LAYER_LAST ? 8.0 : 12.0,
+                 measured = cluster->calibration.layer_far[way],
+                 weights = measured > 0.0 ? measured : bytes_of,
                  writes = way == NEO_LAYER_FORWARD ? x[3] : way == NEO_LAYER_BACKWARD ? x[1] : 0.0;
     return seconds + (weights * x[2] + 4.0 * writes) * neo__plan_far(cluster, bytes) / bandwidth;
 }
-/* A state was touched a step ago, a parameter and its gradient in backward, which is two thirds of
-   one: a third ago, in the mean. */
+/* From 1.5 million parameters up half of them, or more, are of tensors with room for huge pages. A
+   state was touched a step ago, a parameter and its gradient since; but what backward had from
+   memory a cache has not kept for the optimizer, either: it keeps what comes again soon. */
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes) {
     const neo_calibration *by = &cluster->calibration;
-    const double ago = (1.0 + 1.0 / 3.0 + 1.0 / 3.0) / 3.0;
     const double bandwidth = cluster->memory_bandwidth > 0.0 ? cluster->memory_bandwidth : 10e9,
                  cached = by->step_near > 0.0 ? by->step_near : by->step,
-                 large = by->step_large > 0.0 ? by->step_large : 1.0,
-                 step = by->step * (1.0 + (large - 1.0) * neo__plan_far(cluster, 12.0 * params));
-    return params * (cached + (step - cached) * neo__plan_far(cluster, ago * bytes)) / bandwidth;
+                 large = by->step_large > 0.0 ? by->step_large : 1.0, half = 1.5e6,
+                 huge = params * params / (params * params + half * half),
+                 step = by->step * (1.0 + (large - 1.0) * huge);
+    return params * (cached + (step - cached) * neo__plan_far(cluster, bytes)) / bandwidth;
 }
 static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
     const char *fn = "neo_timeline_create";
@@ -7237,24 +7281,27 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
 
    A copy of two buffers beyond the caches gives the bandwidth. Tables of two widths and of every
    optimizer's state give what an id takes: of few rows, of as many rows as ids, and of rows that no
-   run had before; one more the cost of buckets, and of gradients that are kept. Two loops as a
+   run had before, these of larger tables, too; one more the cost of buckets, and of gradients that
+   are kept. Two loops as a
    shard's, over ids and over short rows, give the rest; a product of matrices the flops, layers of
    wide, narrow, short and long shapes a line through their seconds. A block of a transformer finds
    its tensors as a step leaves them. The optimizer steps behind no and more and more other bytes,
    and waits: a cache, and what others on the machine take of it, are those by which its seconds
-   follow best. All are medians of a few runs.
+   follow best. All that is measured takes turns, so that who shares the machine for a while slows
+   some runs of each; one counts that is a little below the median.
    ------------------------------------------------------------------------ */
 #ifndef NEO__CALIBRATE_RUNS
-#define NEO__CALIBRATE_RUNS 8
+#define NEO__CALIBRATE_RUNS 9
+#define NEO__CALIBRATE_TIMES 16 /* the rows, of tables of 1 GiB */
 #endif
 enum {
+    NEO__CALIBRATE_TURNS = 3, /* in each a third of the runs of all that is measured */
     NEO__CALIBRATE_DIM = 64,
     NEO__CALIBRATE_BUCKETS = 8,
     NEO__CALIBRATE_SLICE = 16,
     NEO__CALIBRATE_IDS = 8192,
     NEO__CALIBRATE_TABLES = 16,
     NEO__CALIBRATE_EDGE = 512,
-    NEO__CALIBRATE_FLOATS = 16 << 20, /* of each of the two buffers */
     NEO__CALIBRATE_NEAR = 2 << 20, NEO__CALIBRATE_FAR = 16 << 20, /* bytes, copied, of layers */
     NEO__CALIBRATE_MS = 16 /* in which others on the machine take most of a larger cache */
 };
@@ -7309,8 +7356,10 @@ static void neo__calibrate_put(neo__calibrate_times *to, double took) {
 static void neo__calibrate_add(neo__calibrate_times *to, const neo_ctx *ctx, int64_t began) {
     neo__calibrate_put(to, (double)(neo__calibrate_now(ctx) - began) * 1e-9);
 }
-static double neo__calibrate_median(const neo__calibrate_times *x) {
-    return x->run[(x->count - 1) / 2];
+/* Runs take longer where memory is new, and where others use the machine: of all, the one that
+   three eighths took less than. */
+static double neo__calibrate_low(const neo__calibrate_times *x) {
+    return x->run[x->count * 3 / 8];
 }
 static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
     const int64_t bytes = 4 * (int64_t)NEO__CALIBRATE_FLOATS;
@@ -7320,7 +7369,7 @@ static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
         neo__calibrate_others(ctx, memory, bytes);
         neo__calibrate_add(&times, ctx, began);
     }
-    return 2.0 * (double)bytes / neo__calibrate_median(&times); /* of both */
+    return 2.0 * (double)bytes / neo__calibrate_low(&times); /* of both */
 }
 /* Sets of ids: of few rows, with nothing between two calls (NEAR); of as many rows as ids, and of
    few, behind what leaves all in the largest cache (CACHED, BAG); of rows of each call's own, and
@@ -7336,7 +7385,7 @@ enum { NEO__SET_LESS = 4 }; /* the ids over those of the part */
 typedef struct neo__calibrate_table {
     int64_t ids, rows, dim, pooling;
     int32_t buckets, count; /* count: alike, the ids are spread over all */
-    int kept;
+    int kept, sets;         /* sets: the first so many of neo__calibrate_bags */
     neo_bag_optim_kind kind;
     neo__calibrate_times keep; /* as update, with gradients that wait */
     neo__calibrate_times lookup[NEO__SET_COUNT], update[NEO__SET_COUNT];
@@ -7428,10 +7477,13 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
     batch.ids = id;
     neo_status status = neo_bags_create(ctx, &desc, &bags);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    for (int k = memory ? 0 : NEO__SET_COUNT - 1; k < NEO__SET_COUNT; k++) {
+    for (int k = memory ? 0 : NEO__SET_COUNT - 1; k < t->sets; k++) {
         const int set = (int)order[k], less = set == NEO__SET_FAR ? 2 : 1;
         if (less == 1 && neo__calibrate_is_far(set) && t->kind != NEO_BAG_ROWWISE_ADAGRAD) continue;
-        for (int run = 0; run < NEO__CALIBRATE_RUNS / less && status == NEO_OK; run++) {
+        const int runs = t->sets == 1 ? (int)NEO__CALIBRATE_RUNS
+                                      : (NEO__CALIBRATE_RUNS / NEO__CALIBRATE_TURNS + less - 1) /
+                                            less;
+        for (int run = 0; run < runs && status == NEO_OK; run++) {
             neo__calibrate_ids(t, set, run, &batch, id);
             status = neo__calibrate_run(ctx, bags, &batch,
                                         neo_tensor_slice(out, 0, 0, batch.batch), t, set, memory);
@@ -7455,7 +7507,7 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
             if (id[i] >= bad) to[at++] = (int32_t)id[i];
         neo__calibrate_add(&times, NULL, began);
     }
-    return neo__calibrate_median(&times) / (double)NEO__CALIBRATE_IDS;
+    return neo__calibrate_low(&times) / (double)NEO__CALIBRATE_IDS;
 }
 /* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
    other tables: it has come from another rank, so that no cache has it. memory: two buffers. */
@@ -7474,7 +7526,7 @@ static double neo__calibrate_row(neo_ctx *ctx, float *memory) {
                        (size_t)COLS * sizeof *to);
         neo__calibrate_add(&times, NULL, began);
     }
-    return neo__calibrate_median(&times) / (ROUTES * SAMPLES);
+    return neo__calibrate_low(&times) / (ROUTES * SAMPLES);
 }
 /* Bytes of an id and of a bag, from those that a call takes for an id of each set, tables apart. */
 static void neo__calibrate_curve(const double *took, double *id, double *bag) {
@@ -7493,40 +7545,47 @@ static double neo__calibrate_middle(const double *x, int count) {
     }
     return (sum - least - most) / (double)(count - 2);
 }
-/* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state, and of a bag, by
-   row-wise state. What tables take besides is what is left of a call with a part of the ids, in
-   the same memory: pages of another may be larger. */
-static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory, int wide,
-                                       neo_cluster *cluster) {
-    enum { KINDS = 4, ROWWISE = 1, TABLE_SETS = 3 };
-    static const neo_bag_optim_kind kind[KINDS] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD,
-                                                   NEO_BAG_ADAGRAD, NEO_BAG_ADAM};
+/* Tables of 16 and of 128 columns by every optimizer's state, and large ones of row-wise state. */
+enum { NEO__CALIBRATE_KINDS = 4, NEO__CALIBRATE_ROWWISE = 1 };
+static neo__calibrate_table neo__calibrate_rows_of(int wide, int kind) {
+    static const neo_bag_optim_kind kinds[] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD,
+                                               NEO_BAG_ADAGRAD, NEO_BAG_ADAM,
+                                               NEO_BAG_ROWWISE_ADAGRAD};
+    const int large = kind == NEO__CALIBRATE_KINDS;
+    NEO__ZERO(neo__calibrate_table, table);
+    table.dim = wide ? 128 : 16;
+    table.count = NEO__CALIBRATE_TABLES;
+    table.ids = NEO__CALIBRATE_IDS;
+    table.rows = (int64_t)NEO__CALIBRATE_FLOATS / table.dim / table.count;
+    if (large) table.rows *= NEO__CALIBRATE_TIMES;
+    table.pooling = 1;
+    table.sets = large ? 1 : NEO__SET_COUNT;
+    table.kind = kinds[kind];
+    return table;
+}
+/* Bytes of an id, of tables of both widths, and of a bag, by row-wise state. What tables take
+   besides is what is left of a call with a part of the ids, in the same memory: pages of another
+   may be larger. */
+static void neo__calibrate_width(const neo__calibrate_table *tables, int wide,
+                                 neo_cluster *cluster) {
+    enum { KINDS = NEO__CALIBRATE_KINDS, ROWWISE = NEO__CALIBRATE_ROWWISE, TABLE_SETS = 3 };
     static const int of_table[NEO__SET_LESS_NEAR] = {0, 1, 2, 1, 2}; /* by those of these sets */
     const double ids = (double)NEO__CALIBRATE_IDS, all = (double)NEO__CALIBRATE_TABLES,
                  less = (double)NEO__SET_LESS;
     double took[2][NEO__SET_COUNT][KINDS], one[KINDS]; /* bytes of a call; of a table */
     double(*rows)[2][3] = cluster->calibration.rows;
-    for (int i = 0; i < KINDS; i++) {
-        NEO__ZERO(neo__calibrate_table, table);
-        table.dim = wide ? 128 : 16;
-        table.count = NEO__CALIBRATE_TABLES;
-        table.ids = NEO__CALIBRATE_IDS;
-        table.rows = NEO__CALIBRATE_FLOATS / table.dim / table.count;
-        table.pooling = 1;
-        table.kind = kind[i];
-        NEO__TRY(neo__calibrate_bags(ctx, id, memory, &table));
-        for (int k = 0; k < NEO__SET_COUNT; k++) {
-            took[0][k][i] = neo__calibrate_median(&table.lookup[k]) * cluster->memory_bandwidth;
-            took[1][k][i] = neo__calibrate_median(&table.update[k]) * cluster->memory_bandwidth;
-        }
+    for (int i = 0; i < KINDS * NEO__SET_COUNT * 2; i++) {
+        const int way = i % 2, set = i / 2 % NEO__SET_COUNT, kind = i / 2 / NEO__SET_COUNT,
+                  from = neo__calibrate_is_far(set) && set != NEO__SET_FAR ? (int)ROWWISE : kind;
+        const neo__calibrate_times *times = way ? tables[from].update : tables[from].lookup;
+        took[way][set][kind] = neo__calibrate_low(&times[set]) * cluster->memory_bandwidth;
     }
-    for (int i = 0; i < KINDS; i++)
-        for (int way = 0; way < 2; way++) {
-            took[way][NEO__SET_FAR_BAG][i] = took[way][NEO__SET_FAR_BAG][ROWWISE];
-            took[way][NEO__SET_LESS_FAR_BAG][i] = took[way][NEO__SET_LESS_FAR_BAG][ROWWISE];
-        }
     for (int way = 0; way < 2; way++) {
         double *table = rows[NEO_ROWS_LOOKUP_TABLE + way][wide];
+        const neo__calibrate_times *large = way ? tables[KINDS].update : tables[KINDS].lookup;
+        cluster->calibration.rows_large[way][wide] =
+            NEO__MAX(neo__calibrate_low(&large[NEO__SET_FAR]) * cluster->memory_bandwidth -
+                         took[way][NEO__SET_FAR][ROWWISE], 0.0) / ids;
         for (int k = 0; k < TABLE_SETS; k++) {
             for (int i = 0; i < KINDS; i++)
                 one[i] = (less * took[way][NEO__SET_LESS_NEAR + k][i] - took[way][k][i]) /
@@ -7544,7 +7603,6 @@ static neo_status neo__calibrate_width(neo_ctx *ctx, int64_t *id, float *memory,
                                  i == ROWWISE ? rows[NEO_ROWS_LOOKUP_BAG + way][wide] : other);
         }
     }
-    return NEO_OK;
 }
 /* The factors, from the seconds of all these. */
 static void neo__calibrate_factors(neo_cluster *cluster, const neo__calibrate_table *table,
@@ -7555,13 +7613,13 @@ static void neo__calibrate_factors(neo_cluster *cluster, const neo__calibrate_ta
            batch = ids / (double)NEO__CALIBRATE_POOLING, row_bytes = 4.0 * (double)table->dim,
            least = 1e-3;
     double bytes = 8.0 * ids + 4.0 * batch + row_bytes * (ids + batch);
-    const double lookup = neo__calibrate_median(&table[0].lookup[NEO__SET_CACHED]),
-                 kept = neo__calibrate_median(&table[0].keep) -
-                        neo__calibrate_median(&table[0].update[NEO__SET_CACHED]);
+    const double lookup = neo__calibrate_low(&table[0].lookup[NEO__SET_CACHED]),
+                 kept = neo__calibrate_low(&table[0].keep) -
+                        neo__calibrate_low(&table[0].update[NEO__SET_CACHED]);
     to->lookup = lookup * bandwidth / bytes;
     to->update = NEO__MAX((at[1][1] - at[0][1]) / (4.0 * (128.0 - 16.0)), 0.1);
     to->copy = 1.0;
-    to->bucketed = NEO__MAX(neo__calibrate_median(&table[1].lookup[NEO__SET_CACHED]) / lookup, 1.0);
+    to->bucketed = NEO__MAX(neo__calibrate_low(&table[1].lookup[NEO__SET_CACHED]) / lookup, 1.0);
     to->sort = NEO__MAX(at[0][1] - to->update * (8.0 + 4.0 * 16.0), least);
     to->id = id * bandwidth;
     to->row = NEO__MAX(row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE, least);
@@ -7584,14 +7642,15 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     }
     for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &tensor[i]);
     const double flop = 2.0 * (double)count * (double)count * (double)count;
-    if (status == NEO_OK) *flops = flop / neo__calibrate_median(&times);
+    if (status == NEO_OK) *flops = flop / neo__calibrate_low(&times);
     return status;
 }
 /* A layer of `samples`: seconds of each way, behind what a step leaves: other layers, and then its
-   optimizer. */
+   optimizer; and, if not NULL, behind more and a wait. */
 static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, float *memory,
                                            int64_t samples, int64_t in, int64_t out,
-                                           neo__calibrate_times *times) {
+                                           neo__calibrate_times *times,
+                                           neo__calibrate_times *away) {
     NEO__ZERO(neo_optim_desc, adagrad);
     neo_optim *optim = NULL;
     const int64_t shape[2][2] = {{samples, in}, {samples, out}};
@@ -7611,10 +7670,13 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
         if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape[i / 2], &tensor[i]);
         if (status == NEO_OK) status = neo_tensor_zero(ctx, tensor[i]);
     }
-    const int ways = NEO_LAYER_DOTS, runs = ways * NEO__CALIBRATE_RUNS;
-    for (int run = 0; run < runs && status == NEO_OK; run++) {
+    const int ways = NEO_LAYER_DOTS, runs = ways * NEO__CALIBRATE_RUNS / NEO__CALIBRATE_TURNS;
+    for (int run = 0; run < (away ? 2 : 1) * runs && status == NEO_OK; run++) {
         const int way = run % ways;
-        if (way == NEO_LAYER_FORWARD) {
+        if (run >= runs) {
+            neo__calibrate_others(ctx, memory, NEO__CALIBRATE_FAR);
+            neo__calibrate_wait(ctx, NEO__CALIBRATE_MS);
+        } else if (way == NEO_LAYER_FORWARD) {
             neo__calibrate_others(ctx, memory, NEO__CALIBRATE_FAR);
             status = neo_optim_step(optim, 1e-3f);
         }
@@ -7624,7 +7686,7 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
         else
             status = neo_mlp_backward(mlp, NULL, tensor[3],
                                       way == NEO_LAYER_LAST ? neo_tensor_none() : tensor[1]);
-        neo__calibrate_add(&times[way], ctx, began);
+        neo__calibrate_add(run < runs ? &times[way] : &away[way], ctx, began);
     }
     for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &tensor[i]);
     neo_optim_destroy(optim);
@@ -7637,9 +7699,9 @@ typedef struct neo__calibrate_behind {
     double mb, ms;
     neo__calibrate_times took, since; /* since: by the wall clock, from the run before to its end */
 } neo__calibrate_behind;
-/* Adagrad of so many tensors; all places take turns, so that each has runs at all times. slower:
-   seconds of the wall clock in one of ctx's. */
-static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *memory,
+/* Adagrad of so many tensors; all places take turns, so that each has runs at all times. where:
+   their values and gradients, or NULL. slower: seconds of the wall clock in one of ctx's. */
+static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *where, float *memory,
                                            neo__calibrate_behind *at, int count, double *slower) {
     const int64_t shape = NEO__CALIBRATE_PARAMS;
     NEO__ZERO(neo_optim_desc, desc);
@@ -7650,10 +7712,14 @@ static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *mem
     int64_t passed[2] = {0, 1};
     ones.kind = NEO_INIT_CONSTANT, ones.a = 1.0f;
     desc.kind = NEO_OPTIM_ADAGRAD;
-    neo_status status = neo_params_create(ctx, &params);
+    neo_status status =
+        where ? neo_params_create_deferred(ctx, &params) : neo_params_create(ctx, &params);
     for (int i = 0; i < tensors && status == NEO_OK; i++) {
+        float *value = where ? where + 2 * i * shape : NULL;
         snprintf(name, sizeof name, "%d", i);
         status = neo_params_add(params, name, 1, &shape, ones, NULL);
+        if (where && status == NEO_OK)
+            status = neo_params_bind(params, i, value, value + shape, NULL);
     }
     if (status == NEO_OK) status = neo_optim_create(ctx, params, &desc, &optim);
     for (int run = 0; run < (NEO__CALIBRATE_RUNS + 1) * count && status == NEO_OK; run++) {
@@ -7681,9 +7747,9 @@ static double neo__calibrate_line(const neo__calibrate_behind *at, int count, do
     double a = 0.0, b = 0.0, c = 0.0, d = 0.0, e = 0.0, off = 0.0, least = DBL_MAX;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < count; i++) {
-            const double took = neo__calibrate_median(&at[i].took),
+            const double took = neo__calibrate_low(&at[i].took),
                          bytes = 12.0 * params + 2097152.0 * at[i].mb +
-                                 by->calibration.others * neo__calibrate_median(&at[i].since),
+                                 by->calibration.others * neo__calibrate_low(&at[i].since),
                          lost = neo__plan_far(by, bytes), u = (1.0 - lost) / took, v = lost / took;
             a += u * u, b += u * v, c += v * v, d += u, e += v;
             least = NEO__MIN(least, took);
@@ -7695,12 +7761,14 @@ static double neo__calibrate_line(const neo__calibrate_behind *at, int count, do
     }
     return off;
 }
-/* Tensors that a cache has room for, and many times as many. The cache, and what others take of it,
-   are those by which a line through all that was measured is off least. */
-static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { COUNT = 11, TIMES = 6, SIZES = 48, RATES = 32 };
-    static const double mb[COUNT] = {0, 4, 8, 16, 32, 64, 0, 4, 8, 16, 64},
-                        ms[COUNT] = {0, 0, 0, 0, 0, 0, 16, 4, 8, 16, 32};
+/* Tensors that a cache has room for, in small pages, as those of most layers, and many times as
+   many in huge ones. The cache, and what others take of it, are those by which a line through all
+   that was measured is off least. pages: room for the first. */
+static neo_status neo__calibrate_step(neo_ctx *ctx, float *pages, float *memory,
+                                      neo_cluster *cluster) {
+    enum { COUNT = 12, TIMES = 6, SIZES = 48, RATES = 32 }; /* the first: to have a cache filled */
+    static const double mb[COUNT] = {0, 0, 4, 8, 16, 32, 64, 0, 4, 8, 16, 64},
+                        ms[COUNT] = {0, 0, 0, 0, 0, 0, 0, 16, 4, 8, 16, 32};
     const double all = (double)NEO__CALIBRATE_PARAMS * (double)NEO__CALIBRATE_TENSORS,
                  scale = cluster->memory_bandwidth / all;
     neo_calibration *to = &cluster->calibration;
@@ -7710,14 +7778,15 @@ static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *
     double slower, none, cached, most, off, least = DBL_MAX;
     memset(at, 0, sizeof at);
     for (int i = 0; i < COUNT; i++) at[i].mb = mb[i], at[i].ms = ms[i];
-    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, memory, at, COUNT, &slower));
-    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS, memory, &large, 1,
-                                      &none));
+    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, pages, memory, at, COUNT,
+                                      &slower));
+    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS,
+                                      pages ? memory : NULL, memory, &large, 1, &none));
     by.calibration.cache = 4194304.0;
     for (int size = 0; size <= SIZES; size++, by.calibration.cache *= 1.0905077326652577) {
         by.calibration.others = 0.0; /* an eighth of an octave more; then a quarter */
         for (int rate = 0; rate <= RATES; rate++) {
-            off = neo__calibrate_line(at, COUNT, all, &by, &cached, &most);
+            off = neo__calibrate_line(at + 1, COUNT - 1, all, &by, &cached, &most);
             if (off < least) {
                 least = off;
                 to->step = most * scale, to->step_near = cached * scale;
@@ -7727,8 +7796,25 @@ static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *
         }
     }
     to->step_large =
-        NEO__MIN(neo__calibrate_median(&large.took) * scale / ((double)TIMES * to->step), 1.0);
+        NEO__MIN(neo__calibrate_low(&large.took) * scale / ((double)TIMES * to->step), 1.0);
     return NEO_OK;
+}
+/* As much as an allocator asks the system for by itself, so that its pages are as small as is
+   asked here: what was freed may have been in huge ones. */
+static neo_status neo__calibrate_steps(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
+    const size_t bytes = (size_t)40 << 20,
+                 used = (size_t)8 * NEO__CALIBRATE_PARAMS * NEO__CALIBRATE_TENSORS;
+    neo_device *device = neo_ctx_device(ctx); /* its memory has no such pages */
+    float *pages = device ? NULL : (float *)neo_alloc(ctx, bytes);
+    NEO__CHECK(pages || device, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes",
+               bytes);
+    if (pages) {
+        neo__small_pages(pages, bytes);
+        memset(pages, 0, used);
+    }
+    const neo_status status = neo__calibrate_step(ctx, pages, memory, cluster);
+    neo_free(ctx, pages, bytes);
+    return status;
 }
 /* The line through seconds of shapes with the least squares of errors in percent, no slope below
    0: what a multiply-add, an element or a call takes, as far as shapes tell them apart. */
@@ -7746,30 +7832,51 @@ static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count,
             by[k] = NEO__MAX(by[k] + off / square, k ? 0.0 : 1e-18); /* 0: as by flops */
         }
 }
-static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    static const int64_t shape[][2] = {{13, 512},  {512, 256}, {256, 64},  {64, 16},
-                                       {256, 1},   {367, 512}, {512, 512}, {1024, 1024},
-                                       {128, 128}, {16, 256},  {1024, 16}};
-    enum { SHAPES = sizeof shape / sizeof shape[0], COUNT = 2 * SHAPES };
-    double x[NEO_LAYER_DOTS][COUNT][5], seconds[NEO_LAYER_DOTS][COUNT];
-    for (int i = 0; i < COUNT; i++) {
-        const int64_t n = i % 2 ? 1024 : 128, in = shape[i / 2][0], out = shape[i / 2][1];
-        neo__calibrate_times times[NEO_LAYER_DOTS];
+/* Shapes of layers, each of few and of many samples. */
+static const int64_t neo__calibrate_shapes[][2] = {
+    {13, 512},    {512, 256}, {256, 64}, {64, 16},   {256, 1},    {367, 512}, {512, 512},
+    {1024, 1024}, {128, 128}, {16, 256}, {1024, 16}, {2048, 512}, {512, 2048}};
+enum {
+    NEO__CALIBRATE_LAYERS = 2 * (int)(sizeof neo__calibrate_shapes / sizeof *neo__calibrate_shapes),
+    NEO__CALIBRATE_FAR_LAYER = 14 /* 128 samples of 1024 to 1024, behind more, too */
+};
+static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory,
+                                        neo__calibrate_times (*times)[NEO_LAYER_DOTS]) {
+    neo__calibrate_times *away = times[NEO__CALIBRATE_LAYERS];
+    for (int i = 0; i < NEO__CALIBRATE_LAYERS; i++) {
+        const int64_t *shape = neo__calibrate_shapes[i / 2];
         neo_params *params = NULL;
-        memset(times, 0, sizeof times);
         neo_status status = neo_params_create(ctx, &params);
         if (status == NEO_OK)
-            status = neo__calibrate_layer_run(ctx, params, memory, n, in, out, times);
+            status = neo__calibrate_layer_run(ctx, params, memory, i % 2 ? 1024 : 128, shape[0],
+                                              shape[1], times[i],
+                                              i == NEO__CALIBRATE_FAR_LAYER ? away : NULL);
         neo_params_destroy(params);
         NEO__TRY(status);
-        for (int way = 0; way < NEO_LAYER_DOTS; way++) {
-            neo__layer_terms(x[way][i], (double)n, in, out, (neo_layer_way)way);
-            seconds[way][i] = neo__calibrate_median(&times[way]);
-        }
     }
-    for (int way = 0; way < NEO_LAYER_DOTS; way++)
-        neo__calibrate_fit(x[way], seconds[way], COUNT, cluster->calibration.layer[way]);
     return NEO_OK;
+}
+/* Share of what a cache loses behind what is measured far. */
+static double neo__calibrate_lost(const neo_cluster *by) {
+    return neo__plan_far(by, 2.0 * (double)NEO__CALIBRATE_FAR +
+                                 1e-3 * (double)NEO__CALIBRATE_MS * by->calibration.others);
+}
+static void neo__calibrate_layers_fit(neo__calibrate_times (*times)[NEO_LAYER_DOTS],
+                                      neo_cluster *cluster) {
+    double x[NEO__CALIBRATE_LAYERS][5], seconds[NEO__CALIBRATE_LAYERS];
+    const neo__calibrate_times *away = times[NEO__CALIBRATE_LAYERS];
+    const double weights = 1024.0 * 1024.0 * neo__calibrate_lost(cluster);
+    for (int way = 0; way < NEO_LAYER_DOTS; way++) {
+        for (int i = 0; i < NEO__CALIBRATE_LAYERS; i++) {
+            const int64_t *shape = neo__calibrate_shapes[i / 2];
+            neo__layer_terms(x[i], i % 2 ? 1024.0 : 128.0, shape[0], shape[1], (neo_layer_way)way);
+            seconds[i] = neo__calibrate_low(&times[i][way]);
+        }
+        neo__calibrate_fit(x, seconds, NEO__CALIBRATE_LAYERS, cluster->calibration.layer[way]);
+        cluster->calibration.layer_far[way] =
+            NEO__MAX((neo__calibrate_low(&away[way]) - seconds[NEO__CALIBRATE_FAR_LAYER]) *
+                         cluster->memory_bandwidth / weights, 1e-3);
+    }
 }
 /* neo_interact of n samples, behind what leaves all in the largest cache; then, more, behind what
    leaves less (times[2] on). Tensors are allocated one by one, as a step's. */
@@ -7777,7 +7884,7 @@ static neo_status neo__calibrate_dots_run(neo_ctx *ctx, float *memory, int64_t n
                                           int64_t dim, int more, neo__calibrate_times times[4]) {
     const int64_t width = neo_interact_width(dim, rows - 1, 0),
                   shape[3][2] = {{n, dim}, {n, (rows - 1) * dim}, {n, width}};
-    const int runs = 2 * NEO__CALIBRATE_RUNS;
+    const int of_turn = NEO__CALIBRATE_RUNS / NEO__CALIBRATE_TURNS, runs = 2 * of_turn;
     neo_tensor t[6];
     neo_status status = NEO_OK;
     for (int k = 0; k < 6; k++) {
@@ -7785,7 +7892,7 @@ static neo_status neo__calibrate_dots_run(neo_ctx *ctx, float *memory, int64_t n
         if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape[k % 3], &t[k]);
         if (status == NEO_OK) status = neo_tensor_zero(ctx, t[k]);
     }
-    for (int run = 0; run < runs + more * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+    for (int run = 0; run < runs + more * runs && status == NEO_OK; run++) {
         neo__calibrate_others(ctx, memory, run < runs ? NEO__CALIBRATE_NEAR : NEO__CALIBRATE_FAR);
         if (run >= runs) neo__calibrate_wait(ctx, NEO__CALIBRATE_MS);
         for (int k = 0; k < 3 && status == NEO_OK; k++)
@@ -7799,33 +7906,43 @@ static neo_status neo__calibrate_dots_run(neo_ctx *ctx, float *memory, int64_t n
     for (int k = 0; k < 6; k++) neo_tensor_free(ctx, &t[k]);
     return status;
 }
-/* neo_interact of few and of many rows, narrow and wide; many of many behind more, too. */
-static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { DIMS = 3, COUNT = 4 * DIMS };
-    static const int64_t dims[DIMS] = {16, 128, 64};
-    double x[COUNT][5], seconds[2][COUNT];
-    const double lost = neo__plan_far(cluster, 2.0 * (double)NEO__CALIBRATE_FAR +
-                                                   1e-3 * (double)NEO__CALIBRATE_MS *
-                                                       cluster->calibration.others);
-    for (int i = 0; i < COUNT; i++) {
-        const int64_t n = i % 2 ? 1024 : 128, rows = i % 4 < 2 ? 27 : 9, dim = dims[i / 4];
-        const int more = i % 4 == 1 && i / 4 < 2;
-        neo__calibrate_times times[4];
-        memset(times, 0, sizeof times);
-        NEO__TRY(neo__calibrate_dots_run(ctx, memory, n, rows, dim, more, times));
-        neo__layer_terms(x[i], (double)(n * rows), dim, rows, NEO_LAYER_DOTS);
-        for (int way = 0; way < 2; way++) {
-            seconds[way][i] = neo__calibrate_median(&times[way]);
+/* neo_interact of few and of many rows, narrow and wide; few samples behind more, too. */
+enum { NEO__CALIBRATE_DOTS = 12 };
+static const int64_t neo__calibrate_dims[] = {16, 128, 64};
+static int64_t neo__calibrate_dots_of(int i, int64_t *rows, int64_t *dim, int *more) {
+    *rows = i % 4 < 2 ? 27 : 9, *dim = neo__calibrate_dims[i / 4];
+    *more = i % 4 == 0 && i / 4 < 2;
+    return i % 2 ? 2048 : 128;
+}
+static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory,
+                                      neo__calibrate_times (*times)[4]) {
+    for (int i = 0; i < NEO__CALIBRATE_DOTS; i++) {
+        int64_t rows, dim;
+        int more;
+        const int64_t n = neo__calibrate_dots_of(i, &rows, &dim, &more);
+        NEO__TRY(neo__calibrate_dots_run(ctx, memory, n, rows, dim, more, times[i]));
+    }
+    return NEO_OK;
+}
+static void neo__calibrate_dots_fit(neo__calibrate_times (*times)[4], neo_cluster *cluster) {
+    double x[NEO__CALIBRATE_DOTS][5], seconds[NEO__CALIBRATE_DOTS];
+    const double lost = neo__calibrate_lost(cluster);
+    for (int way = 0; way < 2; way++) {
+        for (int i = 0; i < NEO__CALIBRATE_DOTS; i++) {
+            int64_t rows, dim;
+            int more;
+            const double all =
+                (double)(neo__calibrate_dots_of(i, &rows, &dim, &more) * rows);
+            neo__layer_terms(x[i], all, dim, rows, NEO_LAYER_DOTS);
+            seconds[i] = neo__calibrate_low(&times[i][way]);
             if (more)
                 cluster->calibration.dots_far[way][i / 4] =
-                    NEO__MAX(neo__calibrate_median(&times[2 + way]) - seconds[way][i], 0.0) *
-                    cluster->memory_bandwidth / ((double)(n * rows) * lost);
+                    NEO__MAX(neo__calibrate_low(&times[i][2 + way]) - seconds[i], 0.0) *
+                    cluster->memory_bandwidth / (all * lost);
         }
-    }
-    for (int way = 0; way < 2; way++)
-        neo__calibrate_fit(x, seconds[way], COUNT,
+        neo__calibrate_fit(x, seconds, NEO__CALIBRATE_DOTS,
                            cluster->calibration.layer[NEO_LAYER_DOTS + way]);
-    return NEO_OK;
+    }
 }
 enum {
     NEO__BLOCK_X, NEO__BLOCK_N1, NEO__BLOCK_QKV, NEO__BLOCK_Y, NEO__BLOCK_MIDDLE, NEO__BLOCK_N2,
@@ -7842,7 +7959,7 @@ typedef struct neo__calibrate_block {
     int64_t n, length, dim, heads;
     int attends; /* alone: the rest is that of another length */
     neo_tensor t[NEO__BLOCK_TENSORS], v[4]; /* of n rows; gain, bias and their gradients */
-    neo__calibrate_times attention[2], rest[2];
+    neo__calibrate_times *times; /* of attention, forward and backward, and of the rest */
     double took; /* of a rest under way */
 } neo__calibrate_block;
 /* Leaves a cache as other blocks of a step do. */
@@ -7917,7 +8034,7 @@ static neo_status neo__calibrate_attend(neo__calibrate_block *block, int back) {
     else
         NEO__TRY(neo_attention_forward(block->ctx, &desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
                                        t[NEO__BLOCK_LSE]));
-    neo__calibrate_add(&block->attention[back], block->ctx, began);
+    neo__calibrate_add(&block->times[back], block->ctx, began);
     return NEO_OK;
 }
 static neo_status neo__calibrate_rest(neo__calibrate_block *block, int back) {
@@ -7925,12 +8042,12 @@ static neo_status neo__calibrate_rest(neo__calibrate_block *block, int back) {
     if (!back) neo__calibrate_far(block);
     block->took = 0.0;
     NEO__TRY(back ? neo__calibrate_backward(block) : neo__calibrate_forward(block));
-    neo__calibrate_put(&block->rest[back], block->took);
+    neo__calibrate_put(&block->times[2 + back], block->took);
     return NEO_OK;
 }
 /* Other blocks come once between forward and backward, and once between steps. */
 static neo_status neo__calibrate_block_runs(neo__calibrate_block *block) {
-    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+    for (int run = 0; run < NEO__CALIBRATE_RUNS / NEO__CALIBRATE_TURNS; run++) {
         NEO__TRY(neo__calibrate_rest(block, 0));
         NEO__TRY(neo__calibrate_attend(block, 0));
         NEO__TRY(neo__calibrate_attend(block, 1));
@@ -7958,53 +8075,89 @@ static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
     for (int k = 0; k < 4; k++) neo_tensor_free(block->ctx, &block->v[k]);
     return status;
 }
-static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
-    enum { COUNT = 8, RESTS = 4 };
-    double x[2][COUNT][5], seconds[4][COUNT];
-    for (int i = 0; i < COUNT; i++) {
-        const int64_t n = i & 1 ? 1024 : 256, dim = i & 2 ? 64 : 32, heads = i & 2 ? 6 : 4,
-                      length = i < RESTS ? 64 : 256;
-        NEO__ZERO(neo__calibrate_block, block);
+enum { NEO__CALIBRATE_BLOCKS = 8, NEO__CALIBRATE_RESTS = 4 };
+static neo__calibrate_block neo__calibrate_block_of(int i) {
+    NEO__ZERO(neo__calibrate_block, block);
+    block.n = i & 1 ? 1024 : 256, block.length = i < NEO__CALIBRATE_RESTS ? 64 : 256;
+    block.dim = i & 2 ? 64 : 32, block.heads = i & 2 ? 6 : 4;
+    block.attends = i >= NEO__CALIBRATE_RESTS;
+    return block;
+}
+static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory,
+                                        neo__calibrate_times (*times)[4]) {
+    for (int i = 0; i < NEO__CALIBRATE_BLOCKS; i++) {
+        neo__calibrate_block block = neo__calibrate_block_of(i);
         block.ctx = ctx;
         block.others = memory;
-        block.n = n, block.length = length, block.dim = dim, block.heads = heads;
-        block.attends = i >= RESTS;
+        block.times = times[i];
         NEO__TRY(neo__calibrate_block_run(&block));
-        for (int way = 0; way < 4; way++)
-            seconds[way][i] = neo__calibrate_median(way < 2 ? &block.attention[way]
-                                                            : &block.rest[way - 2]);
-        neo__layer_terms(x[0][i], (double)(n * heads), dim, length, NEO_LAYER_ATTENTION);
-        neo__layer_terms(x[1][i], (double)n, dim * heads, 1, NEO_LAYER_REST);
     }
-    for (int way = 0; way < 4; way++)
-        neo__calibrate_fit(x[way / 2], seconds[way], way < 2 ? COUNT : RESTS,
-                           cluster->calibration.layer[NEO_LAYER_ATTENTION + way]);
+    return NEO_OK;
+}
+static void neo__calibrate_blocks_fit(neo__calibrate_times (*times)[4], neo_calibration *to) {
+    double x[NEO__CALIBRATE_BLOCKS][5], seconds[NEO__CALIBRATE_BLOCKS];
+    for (int way = 0; way < 4; way++) {
+        const int count = way < 2 ? NEO__CALIBRATE_BLOCKS : NEO__CALIBRATE_RESTS;
+        for (int i = 0; i < count; i++) {
+            const neo__calibrate_block block = neo__calibrate_block_of(i);
+            seconds[i] = neo__calibrate_low(&times[i][way]);
+            if (way < 2)
+                neo__layer_terms(x[i], (double)(block.n * block.heads), block.dim, block.length,
+                                 NEO_LAYER_ATTENTION);
+            else
+                neo__layer_terms(x[i], (double)block.n, block.dim * block.heads, 1,
+                                 NEO_LAYER_REST);
+        }
+        neo__calibrate_fit(x, seconds, count, to->layer[NEO_LAYER_ATTENTION + way]);
+    }
+}
+/* Seconds of all that is measured in turns. */
+typedef struct neo__calibrate_found {
+    neo__calibrate_times layers[NEO__CALIBRATE_LAYERS + 1][NEO_LAYER_DOTS]; /* the last: far */
+    neo__calibrate_times dots[NEO__CALIBRATE_DOTS][4], blocks[NEO__CALIBRATE_BLOCKS][4];
+    neo__calibrate_table rows[2][NEO__CALIBRATE_KINDS + 1], table[2];
+} neo__calibrate_found;
+static neo_status neo__calibrate_turn(neo_ctx *ctx, int turn, int64_t *id, float *memory,
+                                      neo__calibrate_found *to) {
+    NEO__TRY(neo__calibrate_layers(ctx, memory, to->layers));
+    NEO__TRY(neo__calibrate_dots(ctx, memory, to->dots));
+    NEO__TRY(neo__calibrate_blocks(ctx, memory, to->blocks));
+    for (int i = 0; i < 2 * (NEO__CALIBRATE_KINDS + 1); i++)
+        if (to->rows[0][i].sets > 1 || !turn) /* large ones take a while to make */
+            NEO__TRY(neo__calibrate_bags(ctx, id, memory, &to->rows[0][i]));
+    for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(ctx, id, NULL, &to->table[i]));
     return NEO_OK;
 }
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
-    neo__calibrate_table table[2];
+    neo__calibrate_found *found;
     float *memory;
     int64_t *id; /* ids, then offsets */
-    memset(table, 0, sizeof table);
-    table[0].ids = table[0].rows = NEO__CALIBRATE_IDS;
-    table[0].dim = NEO__CALIBRATE_DIM, table[0].pooling = NEO__CALIBRATE_POOLING;
-    table[0].count = table[0].kept = 1, table[0].kind = NEO_BAG_ROWWISE_ADAGRAD;
-    table[1] = table[0];
-    table[1].kept = 0, table[1].buckets = NEO__CALIBRATE_BUCKETS;
+    NEO__TRY(NEO__ARENA(work, found, 1));
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
+    for (int i = 0; i < 2 * (NEO__CALIBRATE_KINDS + 1); i++)
+        found->rows[0][i] = neo__calibrate_rows_of(i / (NEO__CALIBRATE_KINDS + 1),
+                                                   i % (NEO__CALIBRATE_KINDS + 1));
+    for (int i = 0; i < 2; i++) {
+        neo__calibrate_table *table = &found->table[i];
+        table->ids = table->rows = NEO__CALIBRATE_IDS;
+        table->dim = NEO__CALIBRATE_DIM, table->pooling = NEO__CALIBRATE_POOLING;
+        table->sets = NEO__SET_COUNT;
+        table->count = 1, table->kind = NEO_BAG_ROWWISE_ADAGRAD;
+        table->kept = !i, table->buckets = i ? (int32_t)NEO__CALIBRATE_BUCKETS : 0;
+    }
     cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
     NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
-    NEO__TRY(neo__calibrate_layers(work->ctx, memory, cluster));
-    NEO__TRY(neo__calibrate_step(work->ctx, memory, cluster));
-    NEO__TRY(neo__calibrate_dots(work->ctx, memory, cluster));
-    NEO__TRY(neo__calibrate_blocks(work->ctx, memory, cluster));
-    for (int wide = 0; wide < 2; wide++)
-        NEO__TRY(neo__calibrate_width(work->ctx, id, memory, wide, cluster));
-    for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
+    NEO__TRY(neo__calibrate_steps(work->ctx, memory, cluster));
+    for (int turn = 0; turn < NEO__CALIBRATE_TURNS; turn++)
+        NEO__TRY(neo__calibrate_turn(work->ctx, turn, id, memory, found));
+    neo__calibrate_layers_fit(found->layers, cluster);
+    neo__calibrate_dots_fit(found->dots, cluster);
+    neo__calibrate_blocks_fit(found->blocks, &cluster->calibration);
+    for (int wide = 0; wide < 2; wide++) neo__calibrate_width(found->rows[wide], wide, cluster);
     double seconds_row = neo__calibrate_row(work->ctx, memory),
            seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
-    neo__calibrate_factors(cluster, table, seconds_id, seconds_row);
+    neo__calibrate_factors(cluster, found->table, seconds_id, seconds_row);
     return NEO_OK;
 }
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {

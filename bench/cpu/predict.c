@@ -614,6 +614,9 @@ static void run_over_ranks(void) {
         for (int k = 0; k < NEO_ROWS_COUNT * 6; k++)
             cluster.calibration.rows[k / 6][k / 3 % 2][k % 3] =
                 scale * rows.calibration.rows[k / 6][k / 3 % 2][k % 3];
+        for (int k = 0; k < 4; k++)
+            cluster.calibration.rows_large[k / 2][k % 2] =
+                scale * rows.calibration.rows_large[k / 2][k % 2];
         for (int i = 0; i < 6; i++) {
             const neo_link link = {LINKS[i / 2].us, LINKS[i / 2].bandwidth};
             over_ranks o = {.desc = {.bags = &bags, .ids_per_sample = all.ids, .cluster = cluster,

@@ -84,6 +84,10 @@ static inline cluster_number cluster_place(neo_cluster *c, const char *what, con
             return *count = 5, (cluster_number){which, c->calibration.layer[i], 0, 1};
     if (strcmp(what, "dots_far") == 0)
         return *count = 4, (cluster_number){what, c->calibration.dots_far[0], 0, 1e9};
+    if (strcmp(what, "layer_far") == 0)
+        return *count = 3, (cluster_number){what, c->calibration.layer_far, 0, 1e9};
+    if (strcmp(what, "rows_large") == 0)
+        return *count = 4, (cluster_number){what, c->calibration.rows_large[0], 0, 1e9};
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (strcmp(what, numbers[i].name) == 0) return *count = 1, numbers[i];
     return none;
@@ -96,6 +100,42 @@ static inline char *cluster_word(char **text) {
     *text = word + strcspn(word, blanks);
     if (**text) *(*text)++ = 0;
     return *word ? word : NULL;
+}
+/* The names of lines that a file had: first words, of rows, layer and tier with the second. */
+enum { CLUSTER_LINES = 100 };
+typedef struct cluster_seen {
+    int count, line[CLUSTER_LINES];
+    char name[CLUSTER_LINES][64];
+} cluster_seen;
+static inline int cluster_line_of(const cluster_seen *seen, const char *name) {
+    int i = 0;
+    while (i < seen->count && strcmp(seen->name[i], name)) i++;
+    return i < seen->count ? seen->line[i] : 0;
+}
+/* The line before that has this one's name, or 0: then it is noted. */
+static inline int cluster_again(cluster_seen *seen, const char *what, const char *which, int line) {
+    static const char *const by_two[] = {"rows", "layer", "tier"};
+    char name[64];
+    int two = 0;
+    for (int i = 0; i < 3; i++) two |= strcmp(what, by_two[i]) == 0;
+    snprintf(name, sizeof name, "%.31s%s%.31s", what, two ? " " : "", two ? which : "");
+    const int before = cluster_line_of(seen, name);
+    if (before || seen->count == CLUSTER_LINES) return before;
+    memcpy(seen->name[seen->count], name, sizeof name);
+    seen->line[seen->count++] = line;
+    return 0;
+}
+/* Says on stderr what a file of an older plan --calibrate lacks. */
+static inline void cluster_note_lacks(const cluster_seen *seen, const char *program,
+                                      const char *path) {
+    static const char *const of[][2] = {{"layer dots", "dots_far"},
+                                        {"rows lookup", "rows_large"},
+                                        {"layer last", "layer_far"}};
+    for (int i = 0; i < 3; i++)
+        if (cluster_line_of(seen, of[i][0]) && !cluster_line_of(seen, of[i][1]))
+            fprintf(stderr, "%s: %s: has a line '%s' but none '%s': what that adds is left out of "
+                    "predictions; plan --calibrate measures both\n", program, path, of[i][0],
+                    of[i][1]);
 }
 /* The lines that a cluster file has besides: the numbers of each, whole where they count something,
    and behind them one of two words. */
@@ -127,7 +167,7 @@ static inline const cluster_other *cluster_find(const char *what, const char *wh
 }
 /* Reads a line into *c, or checks what it says besides. *measured is set if it was read. */
 static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int line, char *text,
-                                           int *measured) {
+                                           cluster_seen *seen, int *measured) {
     char what[32], which[32];
     int count = 0;
     text[strcspn(text, "#")] = 0;
@@ -141,6 +181,10 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
     if (!to.value && !other)
         return neo_fail(NEO_ERR_FORMAT, "%s:%d: nothing that a cluster has: '%s%s%s'", path, line,
                         what, which[0] ? " " : "", which);
+    const int before = cluster_again(seen, what, which, line);
+    if (before)
+        return neo_fail(NEO_ERR_FORMAT, "%s:%d: a second line '%s', after line %d", path, line,
+                        what, before);
     const int named = other ? other->which != NULL : count > 4; /* curves, layers: by two words */
     const char *space = named ? " " : "";
     if (named) word = cluster_word(&text);
@@ -176,6 +220,7 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
    option: it names the file. */
 static inline neo_status cluster_read(const char *option, const char *path, neo_cluster *c) {
     char text[8192];
+    cluster_seen seen = {.count = 0};
     int line = 0, measured = 0;
     neo_status status = NEO_OK;
     FILE *f = fopen(path, "rb");
@@ -184,13 +229,14 @@ static inline neo_status cluster_read(const char *option, const char *path, neo_
         const int mark = line++ == 0 && strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
         if (!strchr(text, '\n') && !feof(f))
             status = neo_fail(NEO_ERR_FORMAT, "%s:%d: the line is too long", path, line);
-        else status = cluster_read_line(c, path, line, text + mark, &measured);
+        else status = cluster_read_line(c, path, line, text + mark, &seen, &measured);
     }
     if (status == NEO_OK && ferror(f))
         status = neo_fail(NEO_ERR_IO, "--%s %s: %s", option, path, strerror(errno));
     else if (status == NEO_OK && !measured)
         status = neo_fail(NEO_ERR_FORMAT, "--%s %s: no line says how fast a rank computes, as "
                           "'flops 20e9' (plan --calibrate prints them)", option, path);
+    if (status == NEO_OK) cluster_note_lacks(&seen, option, path);
     (void)fclose(f);
     return status;
 }

@@ -96,7 +96,8 @@ static neo_status disk_measure(const char *path, neo_cluster *to) {
     to->file_row_us = 1e6 * fmax(narrow - 4.0 * DISK_NARROW / to->file_bandwidth, 0);
     return NEO_OK;
 }
-static void disk_print(const neo_cluster *c) {
-    printf("tier disk %.9g %.9g %.9g\n", (double)c->file_bytes, c->file_bandwidth, c->file_row_us);
+static void disk_print(const neo_cluster *c, int json) {
+    const double figures[3] = {(double)c->file_bytes, c->file_bandwidth, c->file_row_us};
+    print_figures(json, "tier", "disk", 3, figures, "");
 }
 #endif

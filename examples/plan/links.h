@@ -58,11 +58,14 @@ static neo_status links_measure(neo_comm *comm, void *user) {
     }
     return status;
 }
-static void links_print(const links *l) {
+static void links_print(const links *l, int json) {
     static const char *const NAMES[NEO_LEVEL_COUNT] = {"local", "cross"};
-    for (int level = 0; level < NEO_LEVEL_COUNT; level++)
-        if (l->link[level].bandwidth > 0)
-            printf("%s %.9g %.9g # quartiles %.0f %% apart\n", NAMES[level],
-                   l->link[level].bandwidth, l->link[level].latency_us, 100 * l->spread[level]);
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+        const double figures[2] = {l->link[level].bandwidth, l->link[level].latency_us};
+        char remark[64];
+        if (figures[0] <= 0) continue;
+        snprintf(remark, sizeof remark, " # quartiles %.0f %% apart", 100 * l->spread[level]);
+        print_figures(json, NAMES[level], "", 2, figures, remark);
+    }
 }
 #endif

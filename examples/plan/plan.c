@@ -288,13 +288,19 @@ static int check_stdout(void) {
 }
 
 static void print_measured(job *j, const command *c) {
-    if (c->given[OPT_CALIBRATE]) print_cluster(j), links_print(&c->links);
-    if (c->given[OPT_DISK]) disk_print(&j->desc.cluster);
+    const int json = c->given[OPT_JSON] != NULL;
+    if (!c->given[OPT_CALIBRATE]) return;
+    print_cluster(j, json);
+    links_print(&c->links, json);
+    if (c->given[OPT_DISK]) disk_print(&j->desc.cluster, json);
+    if (json) printf("}");
 }
 static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const command *c) {
-    if (c->given[OPT_JSON])
+    if (c->given[OPT_JSON]) {
         print_json(j, plan, both);
-    else {
+        print_measured(j, c);
+        printf("}\n");
+    } else {
         int verbose = c->given[OPT_VERBOSE] != NULL;
         printf("%s: %d table%s on %d rank%s\n", c->file[0], j->bags.table_count,
                PLURAL(j->bags.table_count), j->desc.cluster.ranks,

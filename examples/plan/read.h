@@ -32,7 +32,7 @@
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
                                       bucketed, id, sort, row, kept, step, step_near,
                                       step_large, cache, others
-     dots_far 100 500 150 700         likewise: see neo_calibration
+     dots_far 100 500 150 700         likewise, rows_large, and layer_far of three numbers
      host_bandwidth 25e9              of ranks on GPUs, with rows in host memory: bytes per second
                                       between both; likewise host_row_us, us of a row besides
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
@@ -412,22 +412,12 @@ static void split(source *s) {
     }
 }
 
-/* Whether a line of a model may stand there once, and did, by those that `seen` has. */
-static int again(const char *what, char seen[TEXT]) {
-    static const char *const often[] = {"table", "unit", "optimizer"};
-    char word[100];
-    for (int i = 0; i < 3; i++)
-        if (strcmp(what, often[i]) == 0) return 0;
-    snprintf(word, sizeof word, " %s ", what);
-    if (strstr(seen, word)) return 1;
-    strcat(seen, word); /* a few: only lines that a model has come here */
-    return 0;
-}
-
 /* line: model_line or cluster_line. */
 static void read_file(job *j, const char *path, const char *kind, int (*line)(job *, source *)) {
     source s = {.path = path};
-    char text[100], seen[TEXT] = "";
+    static const char *const often[] = {"table", "unit", "optimizer"}; /* of a model */
+    char text[100];
+    cluster_seen seen = {.count = 0};
     FILE *f = fopen(path, "rb");
     if (!f) {
         fprintf(stderr, "plan: %s: cannot open: %s\n", path, strerror(errno));
@@ -451,8 +441,14 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
         snprintf(text, sizeof text, "nothing that a %s has:", kind);
         if (!most) fail_at(&s, text, s.word[0]);
         if (s.words > most) fail_at(&s, "more than belongs on the line:", s.word[most]);
-        if (line == model_line && again(s.word[0], seen)) fail_at(&s, "a second line", s.word[0]);
+        int once = 1;
+        for (int i = 0; i < 3 && line == model_line; i++) once &= strcmp(s.word[0], often[i]) != 0;
+        const int before =
+            once ? cluster_again(&seen, s.word[0], s.words > 1 ? s.word[1] : "", s.line) : 0;
+        snprintf(text, sizeof text, "a second line, after line %d:", before);
+        if (before) fail_at(&s, text, s.word[0]);
     }
+    if (line == cluster_line) cluster_note_lacks(&seen, "plan", path);
     if (ferror(f)) fail_at(&s, strerror(errno), "");
     fclose(f);
 }
@@ -540,6 +536,13 @@ static void what_if(job *j, const char *text) {
     if (s.words > most) fail_at(&s, "more than belongs there:", s.word[most]);
 }
 
+/* A line of a cluster file, with a remark, or, of --json, a member of an object that has others. */
+static void print_figures(int json, const char *what, const char *which, int count,
+                          const double *x, const char *remark) {
+    printf(json ? ",\n  \"%s%s%s\": [" : "%s%s%s ", what, which[0] ? " " : "", which);
+    for (int i = 0; i < count; i++) printf("%s%.9g", !i ? "" : json ? ", " : " ", x[i]);
+    printf("%s%s", json ? "]" : remark, json ? "" : "\n");
+}
 static void missing(const char *path, const char *what) {
     fprintf(stderr, "plan: %s: has no %s\n", path, what);
     exit(1);

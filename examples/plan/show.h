@@ -203,6 +203,7 @@ static void xml_text(FILE *f, const char *text) {
     }
 }
 
+/* Its end is left off. */
 static void print_json(const job *j, const neo_plan *plan, neo_timeline *const both[2]) {
     neo_plan_step s = neo_plan_step_of(plan);
     int64_t count;
@@ -254,7 +255,7 @@ static void print_json(const job *j, const neo_plan *plan, neo_timeline *const b
                (long long)x.buffer_bytes, (long long)x.file_bytes, x.ids, x.lookup, x.forward,
                x.backward, x.update);
     }
-    printf("]}\n");
+    printf("]");
 }
 
 /* ---- a picture: a bar for each rank, of memory by placement and of time by phase ---- */
@@ -360,25 +361,22 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
 }
 
 /* What was measured, as a cluster file has it. */
-static void print_cluster(job *j) {
+static void print_cluster(job *j, int json) {
     neo_cluster *c = &j->desc.cluster;
+    const neo_calibration *k = &c->calibration;
     cluster_number numbers[CLUSTER_NUMBERS];
     cluster_numbers(c, numbers);
+    if (json) printf(",\n \"measured\": {\"threads\": %d", j->threads);
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
-        if (*numbers[i].value > 0) printf("%s %.9g\n", numbers[i].name, *numbers[i].value);
-    printf("dots_far");
-    for (int n = 0; n < 4; n++) printf(" %.9g", c->calibration.dots_far[n / 2][n % 2]);
-    printf("\n");
-    for (int i = 0; i < NEO_ROWS_COUNT; i++) {
-        printf("rows %s", CURVES[i]);
-        for (int n = 0; n < 6; n++) printf(" %.9g", c->calibration.rows[i][n / 3][n % 3]);
-        printf("\n");
-    }
-    for (int i = 0; i < NEO_LAYER_COUNT; i++) {
-        printf("layer %s", WAYS[i]);
-        for (int n = 0; n < 5; n++) printf(" %.9g", c->calibration.layer[i][n]);
-        printf("\n");
-    }
-    printf("threads %d\n", j->threads);
+        if (*numbers[i].value > 0)
+            print_figures(json, numbers[i].name, "", 1, numbers[i].value, "");
+    print_figures(json, "dots_far", "", 4, k->dots_far[0], "");
+    print_figures(json, "rows_large", "", 4, k->rows_large[0], "");
+    print_figures(json, "layer_far", "", 3, k->layer_far, "");
+    for (int i = 0; i < NEO_ROWS_COUNT; i++)
+        print_figures(json, "rows", CURVES[i], 6, k->rows[i][0], "");
+    for (int i = 0; i < NEO_LAYER_COUNT; i++)
+        print_figures(json, "layer", WAYS[i], 5, k->layer[i], "");
+    if (!json) printf("threads %d\n", j->threads);
 }
 #endif

@@ -134,7 +134,7 @@ refuse "too much" 'batch 100 7\n' "$good_cluster" "bad.model:1: more than belong
 refuse "twice" 'batch 100\ntable a 1x1 1\ntable a 1x1 1\n' "$good_cluster" \
     "bad.model:3: a second table 'a'"
 refuse "a second batch" 'batch 100\ntable a 1x1 1\nbatch 200\n' "$good_cluster" \
-    "bad.model:3: a second line 'batch'"
+    "bad.model:3: a second line, after line 1: 'batch'"
 tables=$(awk 'BEGIN { for (i = 0; i < 16385; i++) print "table t" i " 1x1 1" }')
 refuse "too many tables" "$tables" "$good_cluster" \
     "bad.model:16385: more tables than plan takes, 16384: 't16384'"
@@ -569,23 +569,48 @@ if "$B/plan" "$W/skewed.model" "$W/measured.cluster" --disk "$W/rows.tier" >"$W/
 fi
 "$measures" "$W/skewed.model" "$W/measured.cluster" --calibrate --disk "$disk/rows.tier" \
     >"$W/measured" 2>"$W/err"
-grep -E '^[a-z_]+ [a-z0-9.e+ -]+$' "$W/measured" | sed -n '/^memory_bandwidth/,$p' \
-    >>"$W/measured.cluster"
+mv "$W/measured.cluster" "$W/twice.cluster"
+grep -v '^tier disk' "$W/twice.cluster" >"$W/measured.cluster"
+grep -E '^[a-z_]+ [a-z0-9.e+ -]+$' "$W/measured" | sed -n '/^memory_bandwidth/,$p' |
+    tee -a "$W/measured.cluster" >>"$W/twice.cluster"
 "$B/plan" "$W/skewed.model" "$W/measured.cluster" >"$W/again" 2>>"$W/err"
 if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 9 ] &&
     [ "$(grep -c '^layer ' "$W/measured.cluster")" = 9 ] && [ ! -e "$disk/rows.tier" ] &&
-    [ "$(grep '^tier disk' "$W/measured.cluster" | sort -u | wc -l)" = 2 ] &&
+    [ "$(grep '^tier disk' "$W/twice.cluster" | sort -u | wc -l)" = 2 ] && [ ! -s "$W/err" ] &&
     sed '/^memory_bandwidth/,$d' "$W/measured" | cmp -s - "$W/again"; then
     pass
 else
     fail "measured figures make another plan when read: $(cat "$W/err")"
 fi
+# A second line of a name, and a file of an older --calibrate, which lacks a line.
+if "$B/plan" "$W/skewed.model" "$W/twice.cluster" >"$W/out" 2>"$W/err" ||
+    ! grep -qE "twice.cluster:[0-9]+: a second line, after line 4: 'tier'" "$W/err"; then
+    fail "a second tier disk: $(cat "$W/err")"
+else pass
+fi
+for line in dots_far rows_large layer_far; do
+    grep -v "^$line" "$W/measured.cluster" >"$W/older.cluster"
+    "$B/plan" "$W/skewed.model" "$W/older.cluster" >"$W/out" 2>"$W/err"
+    same "a file without $line" "$(grep -c "older.cluster: .* but none '$line'.*--calibrate" \
+        "$W/err")" 1
+done
+# --json has what was measured, too.
+"$measures" "$W/skewed.model" "$W/measured.cluster" --calibrate --json >"$W/out" 2>"$W/err"
+if command -v python3 >/dev/null 2>&1; then
+    same "figures of --json" "$(python3 - "$W/out" 2>&1 <<'END'
+import json, sys
+m = json.load(open(sys.argv[1]))["measured"]
+print(len(m["rows lookup"]), len(m["layer dots"]), len(m["dots_far"]), m["flops"][0] > 1e6,
+      sum(k.startswith("rows ") for k in m), m["threads"] > 0)
+END
+)" "6 5 4 True 9 True"
+fi
 if "$measures" "$W/skewed.model" "$W/measured.cluster" --memory 1K --calibrate >"$W/out" \
     2>"$W/err" || ! grep -q 'do not fit\|needs' "$W/err"; then
     fail "a rank of 1K: $(cat "$W/err")"
 else
-    same "lines of figures that were measured for no plan" "$(grep -c '^dots_far\|^rows \|^layer ' \
-        "$W/out")" 19
+    same "lines of figures that were measured for no plan" \
+        "$(grep -c '^dots_far\|^rows_large\|^rows \|^layer' "$W/out")" 21
 fi
 if "$B/plan" "$W/nowhere" $P/clusters/laptop.cluster 2>"$W/err"; then fail \
     "a missing file is accepted"; elif grep -q "nowhere: cannot open" "$W/err"; then

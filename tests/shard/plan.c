@@ -4,6 +4,7 @@
    that the search has. */
 #define NEO_FSDP_IMPLEMENTATION /* its private names, too */
 #define NEO__CALIBRATE_RUNS 3
+#define NEO__CALIBRATE_TIMES 2
 #include "test.h"
 #include "neo_plan.h"
 #include "examples/plan/sets.h"
@@ -656,12 +657,12 @@ static void optimizer(const neo_dense_unit *units) {
     double took = 0, touched = 12 * 400 + 8 * 500 * (3 + 7 + 2 + 3 + 7); /* 500: of a rank */
     const double ids = 3 * 500, share = 2 * ids / 800;
     int32_t count;
-    by->step_near = 4, by->cache = 1e6; /* a parameter, its gradient and state: 5/9 of a step ago */
-    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 1.8e6) / (1e6 * 12 / 10e9), 1, 1e-4);
-    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 3.6e6) / (1e6 * 16 / 10e9), 1, 1e-4);
+    by->step_near = 4, by->cache = 1e6;
+    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 1e6) / (1e6 * 12 / 10e9), 1, 1e-4);
+    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 2e6) / (1e6 * 16 / 10e9), 1, 1e-4);
     CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 0), 1e6 * 4 / 10e9, 1e-12);
-    by->step_large = 0.5, by->cache = 12e6; /* half of 12 MB of parameters take half of 20 */
-    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 21.6e6) / (1e6 * (4 + 11 * 0.5) / 10e9), 1,
+    by->step_large = 0.5, by->cache = 12e6; /* half of 1.5 million parameters take half of 20 */
+    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1.5e6, 12e6) / (1.5e6 * (4 + 11 * 0.5) / 10e9), 1,
                1e-4);
     by->step_large = 0, by->cache = 1e6;
     touched += (1 - exp(-share)) / share * ids * 128 + 8 * 500 * 32; /* rows without a state */
@@ -757,12 +758,20 @@ static void layers(void) {
             neo_layer_seconds(&m.d.cluster, 500, 3, 7, (neo_layer_way)way, 0);
         CHECK_NEAR(more, way < 3 ? moved[way] / 2 / 20e9 : 0, 1e-13);
     }
+    m.d.cluster.calibration.layer_far[NEO_LAYER_BACKWARD] = 30; /* as measured, not 12 */
+    CHECK_NEAR(neo_layer_seconds(&m.d.cluster, 500, 3, 7, NEO_LAYER_BACKWARD, 1e6) -
+                   neo_layer_seconds(&m.d.cluster, 500, 3, 7, NEO_LAYER_BACKWARD, 0),
+               (30 * 21 + 4 * 500 * 3) / 2.0 / 20e9, 1e-13);
+    m.d.cluster.calibration.layer_far[NEO_LAYER_BACKWARD] = 0;
     m.d.cluster.memory_bandwidth = 0;
-    const neo_dense_unit dots = {"d", 5, 0, 1, NULL, 0, {3, 7}}; /* products: 3 rows, 7 columns */
+    neo_dense_unit dots = {"d", 5, 0, 1, NULL, 0, {3, 7}}; /* products: 3 rows, 7 columns */
     for (int i = 0; i < 4; i++) /* bytes of a row with 16 columns, and with 128 */
         m.d.cluster.calibration.dots_far[i / 2][i % 2] = 100 + 50 * i + 100 * (i % 2);
-    for (int i = 0; i < 2; i++) { /* what no cache keeps */
-        m.d.cluster.calibration.cache = i ? 1e-3 : 1e30;
+    for (int i = 0; i < 4; i++) { /* what no cache keeps; of many columns, a part of it */
+        const double cols = i < 2 ? 100000 : 7, numbers = 500 * 3 * (cols + 1.5),
+                     beyond = i < 2 ? numbers - 524288 : 0;
+        dots.dots[1] = (int64_t)cols;
+        m.d.cluster.calibration.cache = i % 2 ? 1e-3 : 1e30;
         REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
         REQUIRE_OK(neo_timeline_create(plan, &dots, 1, 0, &timeline));
         const neo_task *task = neo_timeline_tasks(timeline, &count);
@@ -771,16 +780,22 @@ static void layers(void) {
             if (!strcmp(task[k].unit, "d")) {
                 const int forward = !strcmp(task[k].name, "forward");
                 const double a = forward ? 16 : 21, n = 500 * 3;
-                const double away = i * n * ((forward ? 100 : 200) - 150 * 9.0 / 112) / 10e9;
-                CHECK_NEAR(task[k].seconds, 1e-9 * (a * n * 21 + (a + 1) * n * 7 +
-                                                    (a + 3) * n * 3 + a + 4) + away, 1e-15);
+                const double part = i < 2 ? 2 * 524288 / numbers : 1;
+                const double away = i % 2 * part * n *
+                                    ((forward ? 100 : 200) + 150 * (cols - 16) / 112) / 10e9;
+                const double all = 1e-9 * (a * n * 3 * cols + (a + 1) * n * cols +
+                                           (a + 2) * beyond + (a + 3) * n * 3 + a + 4) + away;
+                CHECK_NEAR(task[k].seconds / all, 1, 1e-9);
                 took[2][1] += 1;
             }
         CHECK(took[2][1] == 2);
         neo_timeline_destroy(timeline);
-        if (!i) neo_plan_destroy(plan);
+        if (i < 3) neo_plan_destroy(plan);
     }
-    m.d.cluster.calibration.cache = 0; /* numbers beyond 2 MiB */
+    m.d.cluster.calibration.cache = 0;
+    CHECK_NEAR(neo_layer_seconds(&m.d.cluster, 90, 7, 9, NEO_LAYER_DOTS, 0), /* 16 lanes of 9 */
+               1e-9 * (90 * (16 * 63 + 19 * 9) * 256 / 81.0 + 90 * 17 * 7 * 16 / 9.0 + 20), 1e-12);
+    /* numbers beyond 2 MiB */
     for (int i = 1; i < 3; i++)
         CHECK_NEAR(neo_layer_seconds(&m.d.cluster, 3e6 * i, 7, 3, NEO_LAYER_DOTS, 0),
                    1e-9 * (i * 3e6 * (16 * 21 + 17 * 7 + 19 * 3 + 18 * 8.5) + 20 - 18 * 524288),
@@ -915,6 +930,23 @@ static void curves(void) {
                       curve_at(tables[0], 64, fresh, fresh)) / 20e9, 1e-2 * took);
     neo_plan_destroy(plan);
     m.d.dense_values = 0;
+    static const double large[2][2] = {{300, 1400}, {700, 2100}}; /* tables of more than 64 MiB */
+    double without[2];
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(from(p, 1, &plan));
+        const neo_plan_step s = neo_plan_step_of(plan);
+        curves_cold(ids, fresh, 1, batch, cold);
+        for (int way = 0; way < 2; way++) {
+            const double now = way ? s.update : s.lookup, *x = large[way];
+            const double share = (100000.0 * 768 - (64 << 20)) / ((1 << 30) - (64 << 20));
+            const double more = cold[way] * share * (x[0] + (x[1] - x[0]) * 48 / 112);
+            if (i) CHECK_NEAR((now - without[way]) / (ids * more / 20e9), 1, 1e-2);
+            without[way] = now;
+        }
+        neo_plan_destroy(plan);
+        memcpy(m.d.cluster.calibration.rows_large, large, sizeof large);
+    }
+    memset(m.d.cluster.calibration.rows_large, 0, sizeof large);
     m.d.distinct = 0.25; /* bags that repeat are looked up once, and step as often as they are */
     m.bags.inverse = 1;
     REQUIRE_OK(from(p, 1, &plan));
@@ -958,6 +990,9 @@ static void curves(void) {
     m.d.cluster.calibration.dots_far[1][0] = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.dots_far[1][0] is -1");
     m.d.cluster.calibration.dots_far[1][0] = 0;
+    m.d.cluster.memory_bandwidth = 1e-290; /* seconds would be more than a double has */
+    CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "memory_bandwidth is 1e-290 a second, not 0 or from");
+    m.d.cluster.memory_bandwidth = 20e9;
     m.d.cluster.calibration.rows[NEO_ROWS_ADAM][1][2] = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.rows");
 }
@@ -1034,7 +1069,9 @@ static void measured(void) {
     CHECK(c.calibration.others >= 0 && c.calibration.others <= 1e14);
     for (int i = 0; i < 4; i++)
         CHECK(c.calibration.dots_far[i / 2][i % 2] >= 0 &&
-              c.calibration.dots_far[i / 2][i % 2] < 1e6);
+              c.calibration.dots_far[i / 2][i % 2] < 1e6 &&
+              c.calibration.rows_large[i / 2][i % 2] >= 0 &&
+              c.calibration.rows_large[i / 2][i % 2] < 1e6);
     CHECK_INT(c.ranks, 3);
     CHECK(c.memory_bandwidth > 1e8 && c.memory_bandwidth < 1e13 && c.flops > 1e6 && c.flops < 1e16);
     CHECK(c.calibration.lookup > 0.01 && c.calibration.lookup < 1e3);
