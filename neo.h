@@ -2981,14 +2981,16 @@ NEO_API neo_status neo__device_order(const neo_ctx *ctx, int what, void *event, 
    there is no room for it. */
 NEO_API void *neo__device_passes(const neo_ctx *ctx, void **stop);
 NEO_API void *neo__device_heard(const neo_ctx *ctx, int rank);
-/* Looked at again and again while the host waits for the device, from the `on` to the off: it ends
-   what would not end. 1: the device cannot be waited for. turn: from 0 on in each wait. */
+/* Looked at again and again while the host waits for the device, from the `on` to the off, by one
+   thread at a time: it ends what would not end. 1: the device cannot be waited for. turn: from 0 on
+   in each wait. neo__device_look: all of a device look, if no other thread does that; a nap. */
 typedef struct neo__lookout {
     int (*look)(struct neo__lookout *watch, int turn);
     void *user;
     struct neo__lookout *next;
 } neo__lookout;
 NEO_API void neo__device_watch(const neo_ctx *ctx, neo__lookout *watch, int on);
+NEO_API int neo__device_look(neo_device *device, int turn);
 #endif
 /* Calls of the device from here on run beside those before, behind the mark of an event alone; and,
    NULL, in their order again. Such calls may leave something to the others where the host has
@@ -3038,7 +3040,7 @@ typedef struct neo__live {
 } neo__live;
 NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name);
 NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
-/* Turns of the calls of a context's groups over NCCL (>>impl-nccl of neo_comm.h), atomic; an event
+/* Turns of the calls of a context's groups over NCCL (>>impl-nccl of neo_nccl.h), atomic; an event
    behind the last launch; the groups that there are. */
 typedef struct neo__launches {
     int64_t taken, done;
@@ -3882,10 +3884,11 @@ struct neo_device {
     const char *advice; /* a warning for its contexts, which each give it once; NULL: none */
     /* While calls go into a recorded step: the stream of exchanges that it passes without the host,
        and the word there that says stop, for other ranks, and one behind it (neo__device_order).
-       Else NULL. heard: [hears] of other ranks. watch: see neo__device_watch. */
+       Else NULL. heard: [hears] of other ranks. watch: see neo__device_watch; watched: atomic,
+       a thread has its list. */
     void *passes, *stop;
     char *heard;
-    int32_t hears;
+    int32_t hears, watched;
     struct neo__lookout *watch;
     /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
     void (*range)(const char *name);
@@ -4477,16 +4480,23 @@ NEO_API void *neo__device_heard(const neo_ctx *ctx, int rank) {
     return rank < ctx->on->hears ? ctx->on->heard + rank : NULL;
 }
 NEO_API void neo__device_watch(const neo_ctx *ctx, neo__lookout *watch, int on) {
-    neo__lookout **at = &ctx->on->watch, *first = __atomic_load_n(at, __ATOMIC_ACQUIRE);
-    do { /* another thread may put one in front */
-        if (on) watch->next = first;
-        else if (first != watch) {
-            while (first->next != watch) first = first->next;
-            first->next = watch->next;
-            return;
-        }
-    } while (!__atomic_compare_exchange_n(at, &first, on ? watch : watch->next, 0,
-                                          __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    neo__lookout **at = &ctx->on->watch;
+    while (__atomic_exchange_n(&ctx->on->watched, 1, __ATOMIC_ACQUIRE)) neo__thread_yield();
+    while (!on && *at && *at != watch) at = &(*at)->next;
+    if (on) watch->next = *at;
+    if (on || *at) __atomic_store_n(at, on ? watch : watch->next, __ATOMIC_RELEASE);
+    __atomic_store_n(&ctx->on->watched, 0, __ATOMIC_RELEASE);
+}
+NEO_API int neo__device_look(neo_device *device, int turn) {
+    int gone = 0;
+    if (!__atomic_exchange_n(&device->watched, 1, __ATOMIC_ACQUIRE)) {
+        for (neo__lookout *watch = device->watch; watch; watch = watch->next)
+            gone |= watch->look(watch, turn);
+        __atomic_store_n(&device->watched, 0, __ATOMIC_RELEASE);
+    }
+    if (turn < 1000) neo__thread_yield();
+    else neo__thread_sleep(20000);
+    return gone;
 }
 #endif
 NEO_API void neo__device_release(neo_device *device) {

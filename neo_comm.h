@@ -1,6 +1,7 @@
 /* neo_comm.h: process groups and collectives over threads, MPI or NCCL, with the same bits on all.
 
-   Copy it beside neo.h and neo_kernels.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h and neo_kernels.h, and neo_nccl.h if ranks are GPUs over NCCL. MIT licence
+   (at the end of neo.h).
 
    WHAT IT DOES
      - one API over three backends: the ranks of a job are threads of one process (always there),
@@ -91,7 +92,7 @@
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
      >>comm-rows >>impl-comm-types >>impl-comm-core >>impl-comm-device
      >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi
-     >>impl-nccl
+     >>impl-comm-env; neo_nccl.h has the NCCL backend
 */
 #ifndef NEO_COMM_H
 #define NEO_COMM_H
@@ -104,8 +105,9 @@
      NEO_COMM_IMPLEMENTATION   emits neo_comm.h alone (neo.h is implemented in another file)
      NEO_COMM_MPI              with the MPI backend: compile with mpicc
      NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI takes it
-     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: CUDA
-                               and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart -lnccl)
+     NEO_COMM_NCCL             with the NCCL backend (neo_nccl.h), for programs that have device
+                               buffers: CUDA and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart
+                               -lnccl)
    ------------------------------------------------------------------------ */
 #include "neo.h"
 
@@ -225,9 +227,10 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
              compiled without NEO_COMM_NCCL, host has a virtual clock, or two ranks share a GPU. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
                                                           neo_comm **comm);
-/* neo_comm_destroy: NULL is allowed. Waits for what is in flight, unless the group has failed. Not
-   a collective: the other ranks see a rank that left only if they wait for it. The group that a
-   rank's function was given is left alone, with a warning. */
+/* neo_comm_destroy: NULL is allowed. Waits for what is in flight, unless the group has failed; for
+   calls over NCCL that a recorded step passes, too: if they do not come in time, the step fails
+   where it is waited for. Not a collective: the other ranks see a rank that left only if they wait
+   for it. The group that a rank's function was given is left alone, with a warning. */
 NEO_API void neo_comm_destroy(neo_comm *comm);
 /* This rank of the group, how many there are, its context, and what carries the messages. */
 NEO_API int neo_comm_rank(const neo_comm *comm);
@@ -326,10 +329,11 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
        NEO_ERR_DIVERGED   a peer called another operation, or with another size, dtype or label
    and a message that names rank, peer, operation (with the count of all parts) and sequence number.
    After a timeout over MPI the peer may itself be waiting for the lost one; threads look which rank
-   waits for nobody, or, where all wait for each other, which is in another call. The group is then
-   broken: every later call on it returns the same error. Outputs of the failed call are undefined;
-   over MPI its buffers must stay until the process ends, as a message may still arrive. An
-   NEO_ERR_ARG breaks nothing and takes no number: the call can be made again.
+   waits for nobody, or, where all wait for each other, which is in another call, and in which (two
+   groups that ranks call in opposite orders). The group is then broken: every later call on it
+   returns the same error. Outputs of the failed call are undefined; over MPI its buffers must stay
+   until the process ends, as a message may still arrive. An NEO_ERR_ARG breaks nothing and takes no
+   number: the call can be made again.
    ------------------------------------------------------------------------ */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
@@ -984,13 +988,17 @@ static void neo__comm_trace(neo_comm *comm, const neo__work *work, int64_t began
     const neo_comm_counter *after = &comm->stats.op[call->op];
     NEO__ZERO(neo__span, span);
     span.name = call->op == (int)NEO_COMM_SEND && work->receives ? "recv" : neo__op_names[call->op];
-    span.begin_ns = began, span.end_ns = neo_time_ns(), span.issued_ns = work->issued_ns;
-    span.number = call->sequence, span.ticket = work->ticket;
+    span.begin_ns = began;
+    span.end_ns = neo_time_ns();
+    span.issued_ns = work->issued_ns;
+    span.number = call->sequence;
+    span.ticket = work->ticket;
     span.sent[0] = after->bytes[NEO_LEVEL_LOCAL] - before->bytes[NEO_LEVEL_LOCAL];
     span.sent[1] = after->bytes[NEO_LEVEL_CROSS] - before->bytes[NEO_LEVEL_CROSS];
     span.sent[2] = after->control_bytes - before->control_bytes;
     span.buffer_bytes = NEO__MAX(work->in_count, work->out_count) * (int64_t)work->each;
-    span.kind = (int16_t)NEO__SPAN_SENDS, span.op = (int16_t)call->op;
+    span.kind = (int16_t)NEO__SPAN_SENDS;
+    span.op = (int16_t)call->op;
     span.group = (int16_t)comm->trace_group;
     span.peer = call->op == (int)NEO_COMM_SEND ? comm->world[work->peer] : -1;
     memcpy(span.label, call->label, sizeof span.label);
@@ -999,9 +1007,13 @@ static void neo__comm_trace(neo_comm *comm, const neo__work *work, int64_t began
 static void neo__comm_trace_wait(neo_comm *comm, int64_t began, neo_ticket ticket) {
     NEO__ZERO(neo__span, span);
     if (!neo__comm_traced(comm)) return;
-    span.name = "wait", span.begin_ns = began, span.end_ns = neo_time_ns();
-    span.number = -1, span.ticket = ticket;
-    span.kind = (int16_t)NEO__SPAN_WAIT, span.group = (int16_t)comm->trace_group;
+    span.name = "wait";
+    span.begin_ns = began;
+    span.end_ns = neo_time_ns();
+    span.number = -1;
+    span.ticket = ticket;
+    span.kind = (int16_t)NEO__SPAN_WAIT;
+    span.group = (int16_t)comm->trace_group;
     comm->trace_waited = NEO__MAX(comm->trace_waited, ticket + 1);
     neo__trace_add(comm->ctx, &span);
 }
@@ -1020,7 +1032,8 @@ static neo_status neo__comm_begin(neo_comm *comm, neo__work *work) {
         return neo__comm_failed(comm);
     }
     comm->scratch.place = work->place;
-    comm->scratch.stream = work->stream, comm->scratch.stop = work->stop;
+    comm->scratch.stream = work->stream;
+    comm->scratch.stop = work->stop;
     if (comm->transport->agree) return comm->transport->agree(comm, work);
     if (!work->ready || work->place == NEO_HOST) return NEO_OK;
     /* its device becomes the thread's current one, as MPI may want it */
@@ -1130,7 +1143,8 @@ static void neo__work_place(neo_comm *comm, neo__work *slot, const neo__work *wo
     if (work->in_counts) memmove(counts, work->in_counts, bytes);
     if (work->out_counts) memmove(counts + comm->size, work->out_counts, bytes);
     *slot = *work;
-    slot->slot_counts = counts, slot->ready = ready;
+    slot->slot_counts = counts;
+    slot->ready = ready;
     slot->place = comm->next.on_host ? NEO_HOST : comm->place;
     comm->next.on_host = 0;
     if (work->in_counts) slot->in_counts = counts;
@@ -1344,8 +1358,11 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     NEO__ZERO(neo_comm, new_one);
     neo_comm *comm;
     *out = NULL;
-    new_one.ctx = ctx, new_one.transport = transport, new_one.desc = *desc;
-    new_one.rank = rank, new_one.size = size;
+    new_one.ctx = ctx;
+    new_one.transport = transport;
+    new_one.desc = *desc;
+    new_one.rank = rank;
+    new_one.size = size;
     new_one.tree.shards = NEO__MAX(neo_ctx_repro_shards(ctx), size); /* at least a leaf each */
     new_one.bytes = neo__comm_measure(&new_one);
     comm = (neo_comm *)neo__comm_alloc(ctx, new_one.bytes);
@@ -1371,7 +1388,8 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
 }
 /* Rank `theirs` of a group becomes rank `mine` of one that is made from it. */
 static void neo__comm_take_rank(neo_comm *sub, int mine, const neo_comm *from, int theirs) {
-    sub->world[mine] = from->world[theirs], sub->node[mine] = from->node[theirs];
+    sub->world[mine] = from->world[theirs];
+    sub->node[mine] = from->node[theirs];
 }
 /* The thread, if there is one, ends; in a broken group what still waits in the queue fails. */
 static void neo__comm_stop(neo_comm *c) {
@@ -1394,7 +1412,8 @@ static void neo__comm_free(neo_comm *c) {
 /* A group knows those split from it: a rank that gives up does so in all. */
 static void neo__comm_adopt(neo_comm *parent, neo_comm *child) {
     if (!child) return;
-    child->parent = parent, child->sibling = parent->child;
+    child->parent = parent;
+    child->sibling = parent->child;
     parent->child = child;
 }
 static void neo__comm_part(neo_comm *c) {
@@ -1506,7 +1525,8 @@ static neo_status neo__split_make(neo_comm *comm, const neo__ballot *ballots, in
     NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, members, out));
     neo_comm *sub = *out;
     for (int p = 0; p < members; p++) neo__comm_take_rank(sub, p, comm, (int)ballots[p].rank);
-    sub->clock = comm->clock, sub->place = where;
+    sub->clock = comm->clock;
+    sub->place = where;
     if (where == NEO_DEVICE) /* two segments of a sum are under way */
         sub->threads.ring_length = 2 * sub->threads.ring_length - 2;
     NEO__TRY(comm->transport->member(sub, comm, token));
@@ -1518,7 +1538,9 @@ static neo_status neo__split_run(neo_comm *comm, neo__ballot *ballots, int color
     enum { WORDS = sizeof(neo__ballot) / sizeof(int64_t) };
     NEO__ZERO(neo__ballot, mine);
     neo_status status = NEO_OK;
-    mine.color = color < 0 ? -1 : color, mine.key = key, mine.rank = comm->rank;
+    mine.color = color < 0 ? -1 : color;
+    mine.key = key;
+    mine.rank = comm->rank;
     comm->next.on_host = 1;
     NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
     int members = color < 0 ? 0 : neo__ballot_members(ballots, comm->size, color);
@@ -1562,8 +1584,10 @@ static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_
         *sub = made;
         neo__comm_adopt(comm, made);
     } else if (made) {
-        if (!exchanged) /* the others may have gone on with it */
-            made->threads.joined = 1, made->threads.seat[made->rank] = NULL;
+        if (!exchanged) { /* the others may have gone on with it */
+            made->threads.joined = 1;
+            made->threads.seat[made->rank] = NULL;
+        }
         neo_comm_destroy(made);
     }
     return status;
@@ -1755,9 +1779,13 @@ NEO__HOT_BEGIN
 static neo__combine_call neo__sum_of(const neo__call *call, const void *const *piece,
                                      const int *leaves, int count, void *out, int64_t n) {
     NEO__ZERO(neo__combine_call, sum);
-    sum.dtype = (neo_dtype)call->dtype, sum.reduce = (int)call->reduce;
-    sum.count = count, sum.piece = piece, sum.leaves = leaves;
-    sum.out = out, sum.n = n;
+    sum.dtype = (neo_dtype)call->dtype;
+    sum.reduce = (int)call->reduce;
+    sum.count = count;
+    sum.piece = piece;
+    sum.leaves = leaves;
+    sum.out = out;
+    sum.n = n;
     return sum;
 }
 /* ---- rounds of transfers ---- */
@@ -1769,8 +1797,12 @@ static neo__xfer *neo__round_add(neo__round *r, int peer, int send, const void *
                                  int first, int view) {
     neo__xfer *x = &r->xfer[r->count++];
     memset(x, 0, sizeof *x);
-    x->peer = peer, x->send = send, x->first = first, x->view = view;
-    x->data = (void *)(uintptr_t)data, x->bytes = x->whole = bytes;
+    x->peer = peer;
+    x->send = send;
+    x->first = first;
+    x->view = view;
+    x->data = (void *)(uintptr_t)data;
+    x->bytes = x->whole = bytes;
     return x;
 }
 static neo_status neo__round_start(neo_comm *comm, const neo__call *call, neo__round *r) {
@@ -1808,7 +1840,10 @@ static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     }
     int places = c->tree.node_size, nodes = c->size / places;
     int node = d / places, place = d % places;
-    if (of) node = nodes - node, place = places - place;
+    if (of) {
+        node = nodes - node;
+        place = places - place;
+    }
     return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
 }
 /* A part of each other rank, from or to its place in `data`; own: this rank's part, to each. */
@@ -1907,7 +1942,8 @@ static neo_status neo__reduce_parts(neo_comm *comm, const neo__work *work, const
     neo__reducing j;
     int64_t most = 0;
     j.mine = work->pieces ? work->piece : &work->in;
-    j.offset = offset, j.size = work->each;
+    j.offset = offset;
+    j.size = work->each;
     j.pieces_of = work->pieces ? comm->tree.pieces_of : comm->tree.identity;
     j.leaves = work->pieces ? comm->tree.leaves : comm->tree.ones;
     j.first_piece = j.pieces_of[comm->rank];
@@ -2096,7 +2132,8 @@ static neo_status neo__rows_run(neo_comm *comm, const neo__work *w) {
     char *from = (char *)w->rows.workspace, *to = from;
     if (gathers) from += (size_t)w->at * w->each;
     else to += (size_t)w->in_count * w->each;
-    coded.in = from, coded.out = to;
+    coded.in = from;
+    coded.out = to;
     for (int p = 0; p < comm->size && sums; p++) w->slot_counts[comm->size + p] = w->out_count;
     if (sums) coded.out_counts = w->slot_counts + comm->size;
     neo__wire_call encode =
@@ -2104,7 +2141,8 @@ static neo_status neo__rows_run(neo_comm *comm, const neo__work *w) {
     encode.stream = comm->scratch.stream;
     neo__wire_call decode =
         neo__wire_call_of(w->rows.wire, w->rows.exponent, w->out_count, w->rows.cols, to, w->out);
-    decode.pieces = sums ? comm->size : 1, decode.stream = encode.stream;
+    decode.pieces = sums ? comm->size : 1;
+    decode.stream = encode.stream;
     decode.piece_bytes = (size_t)decode.rows * w->each;
     NEO__TRY(neo__comm_device_did(comm, &w->call, neo__device_encode(ctx, place, &encode)));
     if (w->rows.stats && place == NEO_HOST) neo__wire_add_stats(ctx, &encode, w->rows.stats);
@@ -2144,9 +2182,14 @@ NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
                                int64_t count, const int64_t *counts, neo_dtype dtype) {
     NEO__ZERO(neo__work, w);
-    w.function = function, w.call.op = (int32_t)op, w.call.dtype = (int32_t)dtype;
-    w.call.count = w.count = w.in_count = w.out_count = count, w.in_counts = counts;
-    w.in = in, w.out = out, w.each = neo_dtype_size(dtype);
+    w.function = function;
+    w.call.op = (int32_t)op;
+    w.call.dtype = (int32_t)dtype;
+    w.call.count = w.count = w.in_count = w.out_count = count;
+    w.in_counts = counts;
+    w.in = in;
+    w.out = out;
+    w.each = neo_dtype_size(dtype);
     return w;
 }
 static neo_status neo__check_reduce(const neo__work *w) {
@@ -2279,7 +2322,8 @@ static neo_status neo__pair_issue(neo_comm *comm, const char *function, const vo
                                   neo_ticket *ticket) {
     neo__work w =
         neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, NULL, dtype);
-    w.peer = peer, w.receives = receives;
+    w.peer = peer;
+    w.receives = receives;
     NEO__TRY(neo__comm_check(comm, function));
     NEO__CHECK(peer >= 0 && peer < comm->size && peer != comm->rank, NEO_ERR_ARG,
                "%s: peer %d is not another rank of a group of %d", function, peer, comm->size);
@@ -2377,7 +2421,8 @@ static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *row
                rows->workspace ? rows->workspace_bytes : (size_t)0, needs);
     w->rows = *rows;
     w->each = neo_wire_row_bytes(rows->wire, rows->cols);
-    w->call.wire = (int32_t)rows->wire + 1, w->call.exponent = (int32_t)rows->exponent;
+    w->call.wire = (int32_t)rows->wire + 1;
+    w->call.exponent = (int32_t)rows->exponent;
     return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
@@ -2453,7 +2498,8 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
         const int64_t shape[3] = {places, nodes, count};
         neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
         neo_tensor dst = neo_tensor_nd(out, dtype, 3, shape);
-        src.stride[0] = count, src.stride[1] = places * count;
+        src.stride[0] = count;
+        src.stride[1] = places * count;
         src.place = dst.place = NEO_DEVICE;
         return neo_tensor_copy(c->ctx, src, dst);
     }
@@ -2608,9 +2654,13 @@ static neo_status neo__group_sum_there(void *user, int64_t *words, int count) {
 }
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
     neo_group group;
-    group.rank = comm->rank, group.size = comm->size, group.user = comm;
-    group.agree = neo__group_agree, group.sum = neo__group_sum;
-    group.patient = neo__group_patient, group.pass = neo__group_pass;
+    group.rank = comm->rank;
+    group.size = comm->size;
+    group.user = comm;
+    group.agree = neo__group_agree;
+    group.sum = neo__group_sum;
+    group.patient = neo__group_patient;
+    group.pass = neo__group_pass;
     group.sum_there = comm->scratch.passes ? neo__group_sum_there : NULL;
     return group;
 }
@@ -2671,7 +2721,9 @@ static void neo__input_take(neo_comm_input *in, int wait_ms) {
     in->source = NEO_END;
 #else
     struct pollfd wait;
-    wait.fd = in->file, wait.events = POLLIN, wait.revents = 0;
+    wait.fd = in->file;
+    wait.events = POLLIN;
+    wait.revents = 0;
     if (poll(&wait, 1, wait_ms) <= 0) return;
     ssize_t n = read(in->file, in->data[in->put % NEO__INPUT_BLOCKS], NEO__INPUT_BLOCK);
     if (n > 0) {
@@ -2813,7 +2865,8 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
                         (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
     }
     memset(in, 0, sizeof *in);
-    in->group = group, in->file = -1;
+    in->group = group;
+    in->file = -1;
     neo__mutex_init(&in->lock);
     neo__cond_init(&in->changed);
     *out = in;
@@ -2971,8 +3024,11 @@ static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_
     neo__seat *seat = (neo__seat *)neo__comm_alloc(ctx, bytes);
     if (!seat) return NULL;
     (void)neo__seat_layout(seat, (char *)seat, size, ring_length);
-    seat->ctx = ctx, seat->bytes = bytes, seat->size = size;
-    seat->ring_length = ring_length, seat->references = size;
+    seat->ctx = ctx;
+    seat->bytes = bytes;
+    seat->size = size;
+    seat->ring_length = ring_length;
+    seat->references = size;
     neo__mutex_init(&seat->lock);
     neo__cond_init(&seat->wake);
     seat->job = job;
@@ -3090,33 +3146,47 @@ static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
     }
     return 2 * others < c->size ? odd : peer;
 }
-/* 1 + the rank of the job that a rank waits for, here or by its own thread elsewhere; 0: none. */
-static int neo__threads_waits(neo_comm *c, int rank) {
-    neo__job *job = c->threads.job;
+/* 1 + the rank of the job that a rank waits for, here or by its own thread elsewhere; 0: none.
+   in: its call then. */
+static int neo__threads_waits(neo_comm *comm, int rank, neo__call_text *in) {
+    neo__job *job = comm->threads.job;
+    const char *group = "";
     int found = 0;
-    for (int r = 0; r < c->size; r++)
-        if (c->world[r] == rank) found = abs(NEO__SEE(c->threads.seat[r]->waits_for));
+    int64_t key = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (comm->world[r] != rank) continue;
+        found = abs(NEO__SEE(comm->threads.seat[r]->waits_for));
+        key = NEO__SEE(comm->threads.seat[r]->waits_in);
+    }
     neo__mutex_lock(&job->lock);
-    for (neo__seat *p = job->seats; p && !found; p = p->next)
-        if (p->ctx == job->rank[rank].ctx) found = NEO__MAX(0, NEO__SEE(p->waits_for));
+    for (neo__seat *p = job->seats; p && !found; p = p->next) {
+        if (p->ctx != job->rank[rank].ctx) continue;
+        found = NEO__MAX(0, NEO__SEE(p->waits_for));
+        key = NEO__SEE(p->waits_in);
+        group = " of another group";
+    }
     neo__mutex_unlock(&job->lock);
+    snprintf(in->text, sizeof in->text, "%s%s #%" PRId64 "%s", neo__op_names[key % 256],
+             key % 256 == (int)NEO_COMM_SEND ? "/recv" : "", key / 256, group);
     return found;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
         return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
     const int mine = c->world[c->rank];
+    neo__call_text in;
     int last = c->world[x->peer], next = -1; /* it may wait for another: which waits for nobody? */
     for (int hop = 0; hop < c->threads.job->ranks && next != mine; hop++) {
-        next = neo__threads_waits(c, last) - 1;
+        next = neo__threads_waits(c, last, &in) - 1;
         if (next < 0) break;
         if (next != mine) last = next;
     }
-    char also[40] = "";
+    char also[200] = "";
     if (next >= 0) { /* a ring */
         last = c->world[neo__threads_odd(c, call, x->peer)];
-        next = neo__threads_waits(c, last) - 1;
-        if (next >= 0) snprintf(also, sizeof also, "; it waits for rank %d", next);
+        next = neo__threads_waits(c, last, &in) - 1;
+        if (next >= 0)
+            snprintf(also, sizeof also, "; it waits for rank %d in %s", next, in.text);
     }
     return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s", last,
                            neo__comm_timeout_ms(c), also);
@@ -3151,8 +3221,12 @@ static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__
     const neo_link *link = &comm->desc.link[level];
     neo__message *m = x->message;
     m->call = *call;
-    m->data = x->data, m->bytes = x->bytes, m->whole = x->whole, m->arrives_ns = 0;
-    m->event = m->took = NULL, m->stop = comm->scratch.stop;
+    m->data = x->data;
+    m->bytes = x->bytes;
+    m->whole = x->whole;
+    m->arrives_ns = 0;
+    m->event = m->took = NULL;
+    m->stop = comm->scratch.stop;
     if (comm->scratch.stream) m->event = neo__comm_sent(comm, x);
     if (link->latency_us > 0 || link->bandwidth > 0) {
         int64_t now = neo__clock_now(comm->clock), *leaves_at = &mine->leaves_at[level];
@@ -3213,7 +3287,8 @@ static void neo__threads_release(neo_comm *c, neo__xfer *x) {
 static int64_t neo__seat_arrives(neo__seat *seat, neo_level level, int64_t at, int64_t takes) {
     int64_t begin = at - takes;
     if (begin >= seat->busy_until[level]) {
-        seat->busy_from[level] = begin, seat->busy_for[level] = 0;
+        seat->busy_from[level] = begin;
+        seat->busy_for[level] = 0;
     }
     seat->busy_from[level] = NEO__MIN(seat->busy_from[level], begin);
     seat->busy_for[level] += takes;
@@ -3313,8 +3388,12 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             } else if (NEO__POSTED(x[i].ring->taken) > x[i].index) {
                 NEO__TRY(neo__threads_taken(c, call, &x[i]));
             }
-            if (x[i].done) limit.seen_ns = 0, in_time = 1; /* a step forward */
-            else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left)) waits = i;
+            if (x[i].done) { /* a step forward */
+                limit.seen_ns = 0;
+                in_time = 1;
+            } else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left)) {
+                waits = i;
+            }
         }
         if (waits < 0) return NEO_OK;
         if (neo__threads_heard(c)) return neo__comm_failed(c);
@@ -3327,7 +3406,8 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
         if (!held && !in_time) {
             if (!neo__threads_on_its_way(c, &x[waits]))
                 return neo__threads_late(c, call, &x[waits]);
-            limit.seen_ns = 0, in_time = 1;
+            limit.seen_ns = 0;
+            in_time = 1;
         }
         if (looks-- > 0) {
             if (looks >= NEO__COMM_YIELDS) neo__cpu_pause();
@@ -3375,13 +3455,15 @@ NEO_API int neo__comm_lends(const neo_comm *c) {
 NEO_API neo_status neo__comm_lend_rows(neo_comm *c, char *rows, const int64_t *in_bytes,
                                        const int64_t *out_bytes, char **lent, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, rows, rows, 0, in_bytes, NEO_U8);
-    w.out_counts = out_bytes, w.lent = lent;
+    w.out_counts = out_bytes;
+    w.lent = lent;
     NEO__TRY(neo__check_parts(c, &w));
     return neo__work_issue(c, &w, ticket);
 }
 NEO_API void neo__comm_bequeath(neo_comm *comm, void *memory, size_t bytes) {
     neo__seat *mine = comm->threads.seat[comm->rank];
-    mine->heirloom = memory, mine->heirloom_bytes = bytes;
+    mine->heirloom = memory;
+    mine->heirloom_bytes = bytes;
 }
 NEO_API neo_status neo__comm_return(neo_comm *comm, int64_t loan, int wait) {
     neo__limit limit = neo__comm_limit(comm);
@@ -3497,7 +3579,8 @@ static neo_status neo__threads_rebuild(neo_comm *comm, neo_comm **out) {
         sub->threads.seat[p] = rally->member[r];
         neo__comm_take_rank(sub, p, comm, r);
     }
-    sub->clock = comm->clock, sub->threads.job = comm->threads.job;
+    sub->clock = comm->clock;
+    sub->threads.job = comm->threads.job;
     sub->threads.joined = 1;
     *out = sub;
     return NEO_OK;
@@ -3535,7 +3618,8 @@ static neo_status neo__comm_open_device(const neo_comm_desc *d, int rank, int lo
 static neo_status neo__rank_prepare(neo__job *job, int r) {
     neo__rank_thread *t = &job->rank[r];
     neo_ctx_desc ctx = job->desc.ctx;
-    t->job = job, t->rank = r;
+    t->job = job;
+    t->rank = r;
     if (ctx.threads == 0) ctx.threads = neo__core_share(neo__core_count(), job->ranks);
     if (job->desc.open_device) {
         int per_node = job->desc.ranks_per_node ? job->desc.ranks_per_node : job->ranks;
@@ -3550,7 +3634,8 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     neo__comm_lend(t->comm);
-    t->comm->clock = job->clock, t->comm->threads.job = job;
+    t->comm->clock = job->clock;
+    t->comm->threads.job = job;
     for (int p = 0; p < job->ranks; p++) {
         t->comm->world[p] = p;
         t->comm->node[p] = job->desc.ranks_per_node ? p / job->desc.ranks_per_node : 0;
@@ -3626,8 +3711,10 @@ static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status) {
     NEO__ZERO(neo__job, job);
-    job.desc = neo__comm_defaults(desc), job.desc.ranks = job.ranks = ranks;
-    job.fn = fn, job.user = user;
+    job.desc = neo__comm_defaults(desc);
+    job.desc.ranks = job.ranks = ranks;
+    job.fn = fn;
+    job.user = user;
     NEO__CHECK(fn, NEO_ERR_ARG, "neo_comm_spawn: fn is NULL");
     NEO__TRY(neo__comm_desc_check(&job.desc));
     NEO__CHECK(ranks == 1 || !job.desc.ctx.device, NEO_ERR_ARG,
@@ -3810,7 +3897,8 @@ static int neo__mpi_post_send(neo_comm *c, const neo__call *call, neo__xfer *x) 
     if (!x->first) return neo__mpi_post_data(c, x);
     neo__mpi_slip *slip = &c->mpi->out[x->peer];
     size_t rides = x->bytes <= neo__mpi_eager(c) ? x->bytes : 0;
-    slip->header.call = *call, slip->header.bytes = (int64_t)x->whole;
+    slip->header.call = *call;
+    slip->header.bytes = (int64_t)x->whole;
     if (rides) memcpy(slip->data, x->data, rides);
     x->posted = rides;
     int error = neo__mpi_post(c, x, 0, slip, (int)(sizeof slip->header + rides), MPI_BYTE, 0);
@@ -3953,7 +4041,8 @@ static int neo__mpi_heard_at_rest(neo_comm *c) {
 }
 static void neo__mpi_tell(neo_comm *c) {
     neo__mpi *m = c->mpi;
-    m->told.sent_ns = neo__mpi_date_ns(), m->told.status = (int32_t)c->failure.status;
+    m->told.sent_ns = neo__mpi_date_ns();
+    m->told.status = (int32_t)c->failure.status;
     memcpy(m->told.message, c->failure.message, sizeof m->told.message);
     neo__mutex_lock(&m->shared->lock);
     for (int p = 0; p < c->size; p++)
@@ -4004,7 +4093,8 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
 }
 /* ---- groups ---- */
 static void neo__mpi_share(neo_comm *sub, neo__mpi_shared *shared, int64_t *token) {
-    sub->mpi->shared = shared, sub->queue.inline_only = !shared->serialized;
+    sub->mpi->shared = shared;
+    sub->queue.inline_only = !shared->serialized;
     neo__mutex_lock(&shared->lock);
     shared->references++;
     *token = (int64_t)shared->next_context + 1; /* 0 is no token */
@@ -4113,13 +4203,15 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
                "neo_comm: MPI_Comm_dup failed");
     neo__mpi_shared *s = (neo__mpi_shared *)neo__comm_alloc(ctx, sizeof *s);
     if (!s) return NEO_ERR_MEMORY;
-    s->ctx = ctx, s->comm = dup;
+    s->ctx = ctx;
+    s->comm = dup;
     MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
     MPI_Type_contiguous(NEO__MPI_BLOCK, MPI_BYTE, &s->block);
     MPI_Type_commit(&s->block);
     MPI_Comm_get_attr(s->comm, MPI_TAG_UB, (void *)&most, &found);
     MPI_Query_thread(&level);
-    s->most_tag = found ? *most : 32767, s->serialized = level >= MPI_THREAD_SERIALIZED;
+    s->most_tag = found ? *most : 32767;
+    s->serialized = level >= MPI_THREAD_SERIALIZED;
     neo__mutex_init(&s->lock);
     if (!s->serialized)
         neo_log(
@@ -4204,7 +4296,8 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
 static neo_status neo__mpi_part(neo_comm *c, int *finished) {
     int64_t mine = c->mpi->shared->unfinished, any = 0;
     NEO__ZERO(neo__work, w);
-    w.call.op = (int32_t)NEO_COMM_BARRIER, w.call.root = NEO__LEFT;
+    w.call.op = (int32_t)NEO_COMM_BARRIER;
+    w.call.root = NEO__LEFT;
     neo__group_patient(c, 1); /* another may still write its report */
     NEO__TRY(neo__barrier_run(c, &w));
     neo_status status = neo_comm_all_reduce(c, NEO_REDUCE_MAX, &mine, &any, 1, NEO_I64, NULL);
@@ -4298,630 +4391,7 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
 }
 #endif
 #if defined(NEO_COMM_NCCL)
-/* ---------------------------------------------------------------------------
-   >>impl-nccl
-
-   Ranks are GPUs. NCCL only moves bytes from one rank to another (ncclSend, ncclRecv); what is sent
-   when, and in which order sums add, is >>impl-collectives: the bits are those of any backend.
-
-   The host group   empty messages there say what the ranks are about to do, and how much. Most
-                    calls only go into a hash and sums of bytes, which the next such message brings,
-                    or the first that is sent when such a call is late.
-   Order            NCCL's kernels wait on the device for those of other ranks: groups whose kernels
-                    come in other orders on other devices may wait for ever. So in its turn a call
-                    puts all its transfers on its stream, each behind the last of any group
-                    (neo__launches): the order on the device is that of the calls.
-   Transfers        started ones queue up; the next finish hands all of them to NCCL as one group,
-                    so that none waits for another of this rank. Empty ones are not sent.
-   Two streams      transfers run on one (the user's, if there is one), copies and sums on the
-                    other. They wait for each other on the device, the host once, at the end.
-   Recorded steps   pass a call: nobody waits, its copies and sums are on the device's stream of
-                    exchanges, and with the first transfer to a rank goes the word that says stop.
-                    If some do not end, who waits for the device gives up (neo__nccl_watch).
-   Waiting          a loop (config.blocking = 0) that looks at an event of the stream, at NCCL's
-                    asynchronous error, at the host group and at the clock.
-   ------------------------------------------------------------------------ */
-#if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
-#error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
-#endif
-enum { NEO__NCCL_LOOKS = 1000, NEO__NCCL_REST_MS = 2000 }; /* before a nap; to end a group */
-#ifndef NEO__NCCL_DRAIN_MS
-#define NEO__NCCL_DRAIN_MS NEO__NCCL_REST_MS /* for streams to be done after a failure */
-#endif
-enum { NEO__BEGUN, NEO__WORKED, NEO__MOVED, NEO__NCCL_EVENTS = 4 }; /* MOVED: two, in turn */
-typedef struct neo__nccl {
-    int device, owns_stream;
-    neo__launches *order; /* of the device, with groups of other ranks */
-    ncclComm_t comm; /* NULL: one rank, or over */
-    cudaStream_t stream, work;
-    cudaEvent_t event[NEO__NCCL_EVENTS];
-    neo__xfer **queue; /* [xfer_count] started, not handed to NCCL yet */
-    int queued, works; /* works: the next group of transfers waits for the work stream */
-    uint64_t launched, followed, before; /* groups of transfers; those that the work stream waits
-                                            for; those of earlier calls */
-    const neo__work *running;
-    neo__call call; /* of it */
-    int agreed;
-    int passed;       /* a recorded step passes the last call; `watch` looks since the first such */
-    neo__lookout watch;
-    neo__limit limit; /* of its wait */
-    int looks, hangs; /* looks: atomic, it does; hangs: NCCL could not be stopped */
-    uint64_t past; /* of calls since the last agreement, and the bytes to and from each rank: */
-    size_t *owed;  /* [2 size] */
-    const void **staged; /* [pieces] */
-} neo__nccl;
-static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
-    neo__nccl part, *n = &part;
-    NEO__CARVE(at, c->nccl, 1);
-    if (at->block) n = c->nccl;
-    NEO__CARVE(at, n->queue, c->scratch.xfer_count);
-    NEO__CARVE(at, n->staged, c->scratch.pieces);
-    NEO__CARVE(at, n->owed, 2 * c->size);
-}
-/* ---- what the libraries say ---- */
-static neo_status neo__cuda_status(cudaError_t error, const char *function) {
-    if (error == cudaSuccess) return NEO_OK;
-    (void)cudaGetLastError(); /* it is reported here: not again at the user's next call */
-    return neo_fail(error == cudaErrorMemoryAllocation ? NEO_ERR_MEMORY : NEO_ERR_SYSTEM,
-                    "CUDA: %s: %s", function, cudaGetErrorString(error));
-}
-#define NEO__CUDA(function, ...) NEO__TRY(neo__cuda_status(function(__VA_ARGS__), #function))
-static int neo__nccl_good(ncclResult_t result) {
-    return result == ncclSuccess || result == ncclInProgress;
-}
-static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const char *what) {
-    char more[160];
-    if (neo__nccl_good(result)) return NEO_OK;
-    const char *last = ncclGetLastError(comm);
-    snprintf(more, sizeof more, "%s", last ? last : "");
-    for (char *p = more; *p; p++)
-        if (*p == '\n') *p = ' ';
-    return neo_fail(result == ncclRemoteError ? NEO_ERR_PEER : NEO_ERR_SYSTEM, "NCCL: %s: %s%s%s%s",
-                    what, ncclGetErrorString(result), more[0] ? " (" : "", more,
-                    more[0] ? ")" : "");
-}
-/* ---- waiting ---- */
-static int neo__nccl_heard(neo_comm *c) {
-    if (!neo__comm_over(c->host)) return 0;
-    (void)neo__comm_mark(c, c->host->failure.status, c->host->failure.message);
-    return 1;
-}
-static void neo__nccl_tell(neo_comm *c) {
-    (void)neo__comm_break(c->host, NULL, c->failure.status, "%s", c->failure.message);
-}
-static neo_status neo__nccl_state(neo__nccl *n, ncclResult_t *state) {
-    *state = ncclSuccess;
-    if (!n->comm) return NEO_OK;
-    ncclResult_t asked = ncclCommGetAsyncError(n->comm, state);
-    NEO__TRY(neo__nccl_status(n->comm, asked, "ncclCommGetAsyncError"));
-    return neo__nccl_status(n->comm, *state, "asynchronous error");
-}
-static neo_status neo__nccl_patience(neo_comm *c, neo__limit *limit, int turns) {
-    if (turns % 16 == 15) {
-        NEO__TRY(neo__comm_check(c, "neo_comm"));
-        if (neo__limit_is_over(NULL, limit))
-            return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
-    }
-    neo__comm_nap(turns, NEO__NCCL_LOOKS);
-    return NEO_OK;
-}
-/* Until the event has happened; without one: until NCCL has done what it was asked for. Every
-   failure is in neo_last_error; that of the group, if others broke it. */
-static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
-    neo__limit limit = neo__comm_limit(c);
-    for (int turns = 0;; turns++) {
-        ncclResult_t state;
-        NEO__TRY(neo__nccl_state(c->nccl, &state));
-        if (event) {
-            cudaError_t error = cudaEventQuery(event);
-            if (error == cudaSuccess) return NEO_OK;
-            if (error != cudaErrorNotReady) return neo__cuda_status(error, "cudaEventQuery");
-            (void)cudaGetLastError(); /* older versions keep there that it is not ready */
-        } else if (state == ncclSuccess) {
-            return NEO_OK;
-        }
-        NEO__TRY(neo__nccl_patience(c, &limit, turns));
-    }
-}
-/* Is nothing under way on its streams? Waits a little; of a device that has failed: yes. */
-static int neo__nccl_rests(neo__nccl *n) {
-    const cudaEvent_t event = n->event[NEO__BEGUN];
-    cudaError_t error = cudaSetDevice(n->device);
-    neo__limit limit = neo__limit_in(NULL, NEO__NCCL_DRAIN_MS);
-    for (int i = 0; i < 2 && event && error != cudaErrorNotReady; i++) {
-        error = cudaEventRecord(event, i ? n->work : n->stream);
-        if (error == cudaSuccess)
-            while ((error = cudaEventQuery(event)) == cudaErrorNotReady &&
-                   !neo__limit_is_over(NULL, &limit)) neo__thread_sleep(NEO__COMM_NAP_NS);
-        if (error != cudaSuccess) (void)cudaGetLastError();
-    }
-    return error != cudaErrorNotReady;
-}
-/* Calls that passed, and have not come, stop the steps that are behind them. */
-static void neo__nccl_abort(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    if (n->comm && n->watch.look && neo__comm_is_broken(c) &&
-        cudaEventQuery((cudaEvent_t)c->scratch.mark[2]) != cudaSuccess)
-        (void)neo__device_order(c->ctx, NEO__ORDER_OVER, c->failure.message,
-                                (int)c->failure.status);
-    if (n->comm) (void)ncclCommAbort(n->comm);
-    n->comm = NULL, n->queued = 0;
-}
-/* ---- before a call: do all ranks make it? ---- */
-/* Bytes that rank `from` sends to rank `to`, as this rank, one of them, sees it. */
-static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, int to) {
-    const int pairs = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
-    const int64_t *counts = pairs && to == c->rank ? w->out_counts : w->in_counts;
-    int part = neo__in_has_all(w) ? to : from;
-    if (pairs) part = to == c->rank ? from : to;
-    return (size_t)neo__part(w->count, counts, part) * w->each;
-}
-/* Empty messages in the host group carry the call, and how much comes with it there. */
-static neo_status neo__nccl_agree_ranks(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    const neo__work *w = n->running;
-    const int pair = w->call.op == (int)NEO_COMM_SEND;
-    neo__round r = neo__round_new(c->host);
-    neo__call call = n->call;
-    n->agreed = 1;
-    if (!pair) call.past |= n->past & ~(uint64_t)1;
-    for (int send = 0; send < 2; send++)
-        for (int d = 1; d < c->size; d++) {
-            int p = neo__peer_in_turn(c, d, !send);
-            if (pair && (p != w->peer || send == w->receives)) continue;
-            if (send) c->stats.op[call.op].control_bytes += (int64_t)sizeof(neo__header);
-            neo__round_add(&r, p, send, NULL, 0, 1, 0)->whole =
-                neo__nccl_whole(c, w, send ? c->rank : p, send ? p : c->rank) +
-                (pair ? 0 : n->owed[2 * p + send]);
-        }
-    if (!pair) n->past = 0, memset(n->owed, 0, 2 * (size_t)c->size * sizeof *n->owed);
-    neo_status status = neo__round_run(c->host, &call, &r);
-    if (status == NEO_OK) return NEO_OK;
-    (void)neo__nccl_heard(c); /* why */
-    neo__nccl_abort(c);
-    return neo__comm_failed(c);
-}
-/* A call that the next agreement vouches for. */
-static void neo__nccl_owe(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    n->agreed = 0;
-    for (size_t i = 0; i < sizeof n->call; i++)
-        n->past = (n->past ^ ((const unsigned char *)&n->call)[i]) * 0x100000001B3u + 1;
-    for (int p = 0; p < c->size; p++)
-        for (int send = 0; send < 2 && p != c->rank; send++)
-            n->owed[2 * p + send] +=
-                neo__nccl_whole(c, n->running, send ? c->rank : p, send ? p : c->rank);
-}
-/* The call is late: the peers of its transfers. */
-static neo_status neo__nccl_late(const neo_comm *comm) {
-    const neo__xfer *x = comm->scratch.xfer;
-    neo__call_text who = {""};
-    int first = -1, more = 0;
-    for (int i = 0; i < comm->scratch.xfer_count; i++) {
-        if (x[i].index <= comm->nccl->before) continue;
-        if (first < 0) first = x[i].peer;
-        more |= x[i].peer != first;
-    }
-    if (first >= 0)
-        neo__append(who.text, sizeof who.text, "transfers with rank %d %swere ", comm->world[first],
-                      more ? "and others " : "");
-    return neo_fail(NEO_ERR_TIMEOUT, "%snot done within %d ms", who.text, comm->desc.timeout_ms);
-}
-/* If the call that runs has failed, neo_last_error says why: break the group, and leave nothing
-   under way that still uses the user's memory. Late may be those that made another call. */
-static neo_status neo__nccl_did(neo_comm *comm, neo_status status) {
-    neo__nccl *n = comm->nccl;
-    if (status == NEO_OK) return NEO_OK;
-    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(comm)) status = neo__nccl_late(comm);
-    if (status == NEO_ERR_TIMEOUT && !n->agreed && !neo__comm_is_broken(comm)) {
-        const neo__kept_error kept = neo__error_keep(status);
-        comm->host->desc.timeout_ms = NEO__MIN(comm->desc.timeout_ms, (int)NEO__NCCL_REST_MS / 2);
-        (void)neo__nccl_agree_ranks(comm);
-        status = neo__error_restore(&kept);
-    }
-    status = neo__comm_device_did(comm, &n->call, status);
-    neo__nccl_abort(comm);
-    n->hangs = !neo__nccl_rests(n);
-    return status;
-}
-/* The host waits for the device, where calls have passed: not without an end. Those that have not
-   come so far have patience of their own, so that of the wait begins when all have. */
-static int neo__nccl_watch(neo__lookout *watch, int turn) {
-    neo_comm *c = (neo_comm *)watch->user;
-    neo__nccl *n = c->nccl;
-    ncclResult_t state;
-    neo__mutex_lock(&c->lock);
-    const int idle = c->queue.finished == c->queue.issued;
-    neo__mutex_unlock(&c->lock);
-    const int mine = !__atomic_exchange_n(&n->looks, 1, __ATOMIC_ACQUIRE);
-    if (mine && (turn == 0 || !idle)) n->limit = neo__comm_limit(c);
-    if (mine && idle && n->comm) {
-        neo_status status = neo__nccl_state(n, &state);
-        if (status == NEO_OK) status = neo__nccl_patience(c, &n->limit, turn);
-        (void)neo__nccl_did(c, status);
-    } else neo__comm_nap(turn, NEO__NCCL_LOOKS);
-    if (mine) __atomic_store_n(&n->looks, 0, __ATOMIC_RELEASE);
-    return n->hangs;
-}
-/* The stream of the call's copies and sums. */
-static cudaStream_t neo__nccl_work(const neo_comm *c) {
-    return c->scratch.stream ? (cudaStream_t)c->scratch.stream : c->nccl->work;
-}
-/* The streams begin in the user's order, and behind what the context's device was called to do. */
-static neo_status neo__nccl_begin(neo_comm *c, void *ready) {
-    neo__nccl *n = c->nccl;
-    NEO__CUDA(cudaSetDevice, n->device);
-    if (ready) NEO__CUDA(cudaStreamWaitEvent, n->stream, (cudaEvent_t)ready, 0);
-    if (n->passed)
-        NEO__CUDA(cudaStreamWaitEvent, n->stream, (cudaEvent_t)c->scratch.mark[2], 0);
-    NEO__CUDA(cudaEventRecord, n->event[NEO__BEGUN], n->stream);
-    NEO__CUDA(cudaStreamWaitEvent, neo__nccl_work(c), n->event[NEO__BEGUN], 0);
-    return NEO_OK;
-}
-static neo_status neo__nccl_come(neo_comm *c) {
-    c->nccl->agreed = 1, c->scratch.stream = NULL;
-    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c, NULL)));
-    return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
-}
-/* The device comes first: if it fails, the others hear of it in the exchange. Rows are coded on a
-   stream of the context's device, once they are there. */
-static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
-    const int op = w->call.op, alone = op == (int)NEO_COMM_SEND || op == (int)NEO_COMM_BARRIER;
-    neo__nccl *n = c->nccl;
-    n->running = w, n->call = w->call, n->call.past = w->stream != NULL;
-    n->agreed = 1, n->before = n->launched, n->works = w->rows.cols && w->stream;
-    if (w->stream && !n->watch.look) {
-        n->watch.look = neo__nccl_watch, n->watch.user = c;
-        neo__device_watch(c->ctx, &n->watch, 1);
-    }
-    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c, w->ready)));
-    if (alone || w->call.count == 0 || w->call.sequence % c->desc.agree_every == 0)
-        NEO__TRY(neo__nccl_agree_ranks(c));
-    else
-        neo__nccl_owe(c);
-    if (!w->rows.cols || w->stream) return NEO_OK;
-    return neo__nccl_did(c, neo__nccl_wait(c, n->event[NEO__BEGUN]));
-}
-/* ---- transfers ---- */
-/* Next on the stream: behind sums and copies, and what any group has launched on the device. */
-static neo_status neo__nccl_next(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    n->launched++;
-    NEO__CUDA(cudaSetDevice, n->device);
-    if (n->works) NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], neo__nccl_work(c));
-    if (n->works) NEO__CUDA(cudaStreamWaitEvent, n->stream, n->event[NEO__WORKED], 0);
-    n->works = 0;
-    if (NEO__LAUNCH_ORDER)
-        NEO__CUDA(cudaStreamWaitEvent, n->stream, (cudaEvent_t)n->order->last, 0);
-    return NEO_OK;
-}
-/* NCCL has been asked; its kernels are on the stream when it is not in progress. */
-static neo_status neo__nccl_launched(neo_comm *c, ncclResult_t asked, const char *what) {
-    neo__nccl *n = c->nccl;
-    const neo_status status = neo__nccl_status(n->comm, asked, what);
-    NEO__TRY(neo__nccl_wait(c, NULL)); /* an error of before comes first */
-    NEO__TRY(status);
-    NEO__CUDA(cudaEventRecord, n->event[NEO__MOVED + (n->launched & 1)], n->stream);
-    if (NEO__LAUNCH_ORDER) NEO__CUDA(cudaEventRecord, (cudaEvent_t)n->order->last, n->stream);
-    return NEO_OK;
-}
-/* The word to a rank, or from it. */
-static ncclResult_t neo__nccl_say(neo_comm *c, int peer, int send) {
-    neo__nccl *n = c->nccl;
-    void *heard = neo__device_heard(c->ctx, c->world[peer]);
-    return send ? ncclSend(c->scratch.stop, 1, ncclUint8, peer, n->comm, n->stream)
-                : ncclRecv(heard, 1, ncclUint8, peer, n->comm, n->stream);
-}
-/* All that is queued, as one group. */
-static neo_status neo__nccl_launch(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    if (n->queued == 0) return NEO_OK;
-    NEO__TRY(neo__nccl_next(c));
-    ncclResult_t result = ncclGroupStart(), end = result;
-    for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
-        neo__xfer *x = n->queue[i];
-        x->index = n->launched;
-        if (x->bytes > 0)
-            result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
-                             : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
-        if (x->held && neo__nccl_good(result)) result = neo__nccl_say(c, x->peer, x->send);
-    }
-    if (neo__nccl_good(end)) end = ncclGroupEnd(); /* whatever has failed: it closes the group */
-    n->queued = 0;
-    return neo__nccl_launched(c, neo__nccl_good(result) ? end : result, "ncclSend and ncclRecv");
-}
-static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    neo__nccl *n = c->nccl;
-    (void)call;
-    x->held = x->first && c->scratch.stream;
-    x->first = 0; /* no header: see neo__nccl_agree_ranks */
-    x->from = x->data;
-    NEO_ASSERT(n->queued < c->scratch.xfer_count);
-    const neo__xfer *second = c->scratch.xfer + c->scratch.xfer_count / 2;
-    if (n->queued && (n->queue[0] < second) != (x < second)) /* of the segment before */
-        NEO__TRY(neo__nccl_did(c, neo__nccl_launch(c)));
-    if (x->bytes > 0 || x->held) n->queue[n->queued++] = x;
-    return NEO_OK;
-}
-/* The work stream waits for these. */
-static neo_status neo__nccl_follow(neo_comm *c, const neo__xfer *x, int count) {
-    neo__nccl *n = c->nccl;
-    uint64_t group = 0;
-    NEO__TRY(neo__nccl_launch(c));
-    for (int i = 0; i < count; i++)
-        if (!x[i].done && x[i].index > group) group = x[i].index;
-    if (group <= n->followed) return NEO_OK;
-    n->followed = group;
-    NEO__CUDA(cudaStreamWaitEvent, neo__nccl_work(c), n->event[NEO__MOVED + (group & 1)], 0);
-    return NEO_OK;
-}
-static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
-    NEO__TRY(neo__nccl_did(c, neo__nccl_follow(c, x, count)));
-    for (int i = 0; i < count; i++) {
-        if (x[i].done) continue;
-        x[i].done = 1;
-        if (x[i].send) neo__comm_count_sent(c, call, &x[i]);
-    }
-    return NEO_OK;
-}
-/* The end of a call: all is done on both streams, or is where it has passed. */
-static neo_status neo__nccl_end(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    const cudaStream_t work = neo__nccl_work(c);
-    NEO__CUDA(cudaSetDevice, n->device);
-    if (n->launched > n->followed)
-        NEO__CUDA(cudaStreamWaitEvent, work, n->event[NEO__MOVED + (n->launched & 1)], 0);
-    n->followed = n->launched, n->works = 0, n->passed = c->scratch.stream != NULL;
-    if (n->passed) return NEO_OK;
-    NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], work);
-    return neo__nccl_wait(c, n->event[NEO__WORKED]);
-}
-static neo_status neo__nccl_settle(neo_comm *c) { return neo__nccl_did(c, neo__nccl_end(c)); }
-/* ---- copies and sums ---- */
-static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t bytes) {
-    neo__nccl *n = c->nccl;
-    n->works = 1;
-    NEO__CUDA(cudaSetDevice, n->device);
-    NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, neo__nccl_work(c));
-    return NEO_OK;
-}
-static neo_status neo__nccl_copy(neo_comm *c, void *to, const void *from, size_t bytes) {
-    return neo__nccl_did(c, neo__nccl_move(c, to, from, bytes));
-}
-/* By way of pinned memory, as many elements at a time as fit there. */
-static neo_status neo__nccl_sum_staged(neo_comm *c, const neo__combine_call *sum) {
-    neo__nccl *n = c->nccl;
-    neo__combine_call part = *sum;
-    const size_t size = neo_dtype_size(sum->dtype);
-    const size_t fits = c->scratch.stage_bytes / (size_t)sum->count / 64 * 64 / size;
-    const int64_t most = NEO__MAX((int64_t)fits, 1);
-    for (int64_t at = 0; at < sum->n; at += most) {
-        part.n = NEO__MIN(most, sum->n - at);
-        const size_t bytes = (size_t)part.n * size, from = (size_t)at * size;
-        for (int k = 0; k < sum->count; k++) {
-            char *to = c->scratch.staging + (size_t)k * (size_t)most * size;
-            NEO__CUDA(cudaMemcpyAsync, to, (const char *)sum->piece[k] + from, bytes,
-                      cudaMemcpyDeviceToHost, neo__nccl_work(c));
-            n->staged[k] = to;
-        }
-        NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], neo__nccl_work(c));
-        NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED]));
-        part.piece = n->staged, part.out = c->scratch.staging;
-        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &part));
-        NEO__CUDA(cudaMemcpyAsync, (char *)sum->out + from, part.out, bytes,
-                  cudaMemcpyHostToDevice, neo__nccl_work(c));
-    }
-    return NEO_OK;
-}
-static neo_status neo__nccl_sum(neo_comm *c, const neo__combine_call *sum) {
-    neo__combine_call on_work = *sum;
-    NEO__CUDA(cudaSetDevice, c->nccl->device);
-    if (sum->count == 1 && sum->out == sum->piece[0]) return NEO_OK;
-    if (sum->count == 1)
-        return neo__nccl_move(c, sum->out, sum->piece[0],
-                              (size_t)sum->n * neo_dtype_size(sum->dtype));
-    c->nccl->works = 1;
-    on_work.stream = (void *)neo__nccl_work(c);
-    if (neo_ctx_device(c->ctx) && sum->count <= (int)NEO__COMBINE_PIECES)
-        return neo__device_combine(c->ctx, NEO_DEVICE, &on_work);
-    return neo__nccl_sum_staged(c, sum);
-}
-static neo_status neo__nccl_combine(neo_comm *c, const neo__combine_call *sum) {
-    return neo__nccl_did(c, neo__nccl_sum(c, sum));
-}
-/* A sum of NCCL's own, counted as if parts went straight to where they are added. */
-static neo_status neo__nccl_reduce(neo_comm *comm, const neo__work *work, int *done) {
-    neo__nccl *n = comm->nccl;
-    const int dtype = work->call.dtype, scatters = work->call.op == (int)NEO_COMM_REDUCE_SCATTER;
-    const ncclDataType_t type = dtype == (int)NEO_F32   ? ncclFloat32
-                                : dtype == (int)NEO_F16 ? ncclFloat16
-                                                        : ncclBfloat16;
-    const void *in = work->pieces ? work->piece[0] : work->in;
-    const size_t count = (size_t)work->call.count, part = count / (size_t)comm->size;
-    if (comm->desc.sums != NEO_SUMS_NCCL || comm->size == 1 || dtype > (int)NEO_BF16 ||
-        work->call.reduce != (int)NEO_REDUCE_SUM || count == 0 ||
-        (work->pieces && comm->scratch.pieces > comm->size)) return NEO_OK;
-    for (int p = 0; p < comm->size && scatters; p++)
-        if ((size_t)neo__part(work->count, work->in_counts, p) != part) return NEO_OK;
-    *done = 1;
-    NEO__TRY(neo__nccl_did(comm, neo__nccl_next(comm)));
-    ncclResult_t end = ncclGroupStart(), asked = end;
-    if (neo__nccl_good(asked))
-        asked = scatters
-                    ? ncclReduceScatter(in, work->out, part, type, ncclSum, n->comm, n->stream)
-                    : ncclAllReduce(in, work->out, count, type, ncclSum, n->comm, n->stream);
-    for (int i = 0; i < 2 * comm->size && comm->scratch.stream && neo__nccl_good(asked); i++)
-        if (i / 2 != comm->rank) asked = neo__nccl_say(comm, i / 2, i % 2);
-    if (neo__nccl_good(end)) end = ncclGroupEnd();
-    asked = neo__nccl_good(asked) ? end : asked;
-    NEO__TRY(neo__nccl_did(comm, neo__nccl_launched(comm, asked, "a sum of its own")));
-    for (int p = 0; p < comm->size; p++) {
-        NEO__ZERO(neo__xfer, x);
-        x.peer = p, x.bytes = (scatters ? part : 2 * part) * work->each;
-        if (p != comm->rank) neo__comm_count_sent(comm, &work->call, &x);
-    }
-    return NEO_OK;
-}
-/* ---- groups ---- */
-/* NCCL ends when the ranks of a node do so together; a rank whose peers do not come gives up. */
-static void neo__nccl_leave(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    c->host->transport->leave(c->host);
-    if (!n->comm) return;
-    ncclResult_t state = ncclInternalError;
-    (void)cudaSetDevice(n->device);
-    if (!neo__comm_is_broken(c)) {
-        int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
-        state = ncclCommFinalize(n->comm);
-        for (int turns = 0; state == ncclInProgress && neo_time_ns() < until; turns++) {
-            if (ncclCommGetAsyncError(n->comm, &state) != ncclSuccess) state = ncclInternalError;
-            neo__comm_nap(turns, NEO__NCCL_LOOKS);
-        }
-    }
-    if (state == ncclSuccess) (void)ncclCommDestroy(n->comm);
-    else neo__nccl_abort(c);
-    n->comm = NULL;
-}
-static void neo__nccl_drop(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    (void)cudaSetDevice(n->device);
-    if (n->watch.look) neo__device_watch(c->ctx, &n->watch, 0);
-    /* Freeing waits for the device: not for one that NCCL could not stop. */
-    const int rests = !c->failure.broken || neo__nccl_rests(n);
-    if (!rests)
-        neo_log(c->ctx, NEO_LOG_WARNING,
-                "neo_comm: device %d still runs what has failed: its scratch of %zu bytes is lost",
-                n->device, 2 * c->scratch.segment_bytes[1]);
-    if (!neo_ctx_device(c->ctx) && rests)
-        (void)cudaFree(c->scratch.device), (void)cudaFreeHost(c->scratch.staging);
-    if (!neo_ctx_device(c->ctx) || !rests) c->scratch.device = c->scratch.staging = NULL;
-    if (n->order && --n->order->groups == 0) {
-        (void)cudaEventDestroy((cudaEvent_t)n->order->last);
-        n->order->last = NULL;
-    }
-    for (int i = 0; i < NEO__NCCL_EVENTS; i++)
-        if (n->event[i]) (void)cudaEventDestroy(n->event[i]);
-    if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
-    if (n->work) (void)cudaStreamDestroy(n->work);
-    neo_comm_destroy(c->host);
-}
-static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
-static const neo__transport neo__nccl_transport = {
-    NEO_BACKEND_NCCL, neo__nccl_carve,  NULL,
-    neo__nccl_start,  neo__nccl_finish, NULL,
-    neo__nccl_tell,   neo__nccl_heard,
-    NULL,             NULL,             neo__nccl_leave, neo__nccl_drop,
-    neo__nccl_agree,  neo__nccl_come,   neo__nccl_copy,  neo__nccl_combine,
-    neo__nccl_split,  neo__nccl_settle, neo__nccl_reduce,
-};
-/* Streams, events and memory of this rank's device. */
-static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
-    neo__nccl *n = c->nccl;
-    n->device = device;
-    cudaError_t error = cudaSetDevice(device);
-    if (error == cudaErrorInvalidDevice) {
-        (void)cudaGetLastError();
-        return neo_fail(NEO_ERR_ARG, "there is no CUDA device %d", device);
-    }
-    NEO__TRY(neo__cuda_status(error, "cudaSetDevice"));
-    n->stream = (cudaStream_t)stream;
-    if (!stream) {
-        NEO__CUDA(cudaStreamCreateWithFlags, &n->stream, cudaStreamNonBlocking);
-        n->owns_stream = 1;
-    }
-    NEO__CUDA(cudaStreamCreateWithFlags, &n->work, cudaStreamNonBlocking);
-    for (int i = 0; i < NEO__NCCL_EVENTS; i++)
-        NEO__CUDA(cudaEventCreateWithFlags, &n->event[i], cudaEventDisableTiming);
-    cudaEvent_t last = (cudaEvent_t)neo__ctx_launches(c->ctx)->last;
-    if (!last) NEO__CUDA(cudaEventCreateWithFlags, &last, cudaEventDisableTiming);
-    n->order = neo__ctx_launches(c->ctx), n->order->last = (void *)last;
-    n->order->groups++;
-    if (neo_ctx_device(c->ctx)) return neo__comm_device_make(c);
-    neo__comm_stage(c);
-    NEO__CUDA(cudaMalloc, (void **)&c->scratch.device, 2 * c->scratch.segment_bytes[1]);
-    NEO__CUDA(cudaMallocHost, (void **)&c->scratch.staging, 2 * c->scratch.stage_bytes);
-    return NEO_OK;
-}
-/* Ranks that share a GPU would wait for each other in NCCL. */
-static neo_status neo__nccl_alone(neo_comm *c) {
-    int64_t *gpu = neo__comm_counts(c), mine;
-    char name[32] = "";
-    NEO__CUDA(cudaDeviceGetPCIBusId, name, (int)sizeof name, c->nccl->device);
-    mine = (int64_t)(neo_hash(name) + (uint64_t)c->node[c->rank]);
-    NEO__TRY(neo_comm_all_gather(c->host, &mine, gpu, 1, NULL, NEO_I64, NULL));
-    for (int p = 0; p < c->size; p++)
-        for (int q = 0; q < p; q++)
-            NEO__CHECK(gpu[p] != gpu[q], NEO_ERR_UNSUPPORTED,
-                       "ranks %d and %d share a GPU, and NCCL wants one for each rank",
-                       c->world[q], c->world[p]);
-    return NEO_OK;
-}
-/* Meet the others in NCCL. */
-static neo_status neo__nccl_connect(neo_comm *c) {
-    neo__nccl *n = c->nccl;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    NEO__ZERO(ncclUniqueId, id);
-    if (c->size == 1) return NEO_OK;
-    NEO__TRY(neo__nccl_alone(c));
-    if (c->rank == 0) NEO__TRY(neo__nccl_status(NULL, ncclGetUniqueId(&id), "ncclGetUniqueId"));
-    NEO__TRY(neo_comm_broadcast(c->host, &id, (int64_t)sizeof id, NEO_U8, 0, NULL));
-    config.blocking = 0;
-    ncclResult_t result = ncclCommInitRankConfig(&n->comm, c->size, id, c->rank, &config);
-    NEO__TRY(neo__nccl_status(n->comm, result, "ncclCommInitRankConfig"));
-    NEO__TRY(neo__nccl_wait(c, NULL));
-    return neo_comm_barrier(c->host, NULL);
-}
-/* *out: also of a failure, as far as it came; then it owns the host group. */
-static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_comm **out) {
-    neo_comm *c;
-    NEO__TRY(neo__comm_new(host->ctx, &host->desc, &neo__nccl_transport, host->rank, host->size,
-                           &c));
-    c->host = host, c->place = NEO_DEVICE;
-    c->queue.inline_only = host->queue.inline_only;
-    for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
-    *out = c;
-    NEO__TRY(neo__nccl_open(c, device, stream));
-    return neo__nccl_connect(c);
-}
-/* A group over the ranks of host, which it takes or frees. A rank that fails tells the others. */
-static neo_status neo__nccl_over(neo_comm *host, const char *function, int device, void *stream,
-                                 neo_comm **out) {
-    neo_comm *c = NULL;
-    neo_status status = neo__nccl_new(host, device, stream, &c);
-    if (status == NEO_OK) {
-        neo__live_end(host->ctx, &host->live); /* a part of it */
-        *out = c;
-        return NEO_OK;
-    }
-    status = neo__comm_break(host, NULL, status, "rank %d: %s: %.280s", host->world[host->rank],
-                             function, neo_last_error());
-    const neo__kept_error kept = neo__error_keep(status);
-    if (c) (void)neo__comm_mark(c, status, kept.text); /* it ends by an abort */
-    neo_comm_destroy(c ? c : host);
-    return neo__error_restore(&kept);
-}
-static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out) {
-    neo__nccl *n = c->nccl;
-    neo_comm *host = NULL;
-    NEO__TRY(neo__comm_drain(c, c->queue.issued)); /* they use the host group */
-    neo_status status = neo_comm_split(c->host, color, key, &host);
-    if (status == NEO_OK && host)
-        status = neo__nccl_over(host, "neo_comm_split", n->device,
-                                n->owns_stream ? NULL : (void *)n->stream, out);
-    return status;
-}
-NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
-    NEO__CHECK(host && comm, NEO_ERR_ARG, "neo_comm_create_nccl: an argument is NULL");
-    *comm = NULL;
-    NEO__CHECK(host->place == NEO_HOST, NEO_ERR_ARG,
-               "neo_comm_create_nccl: host is a group of devices itself (see neo_comm_split)");
-    NEO__CHECK(!host->clock, NEO_ERR_UNSUPPORTED,
-               "neo_comm_create_nccl: not with a virtual clock: NCCL takes real time");
-    neo_comm *own = NULL;
-    NEO__TRY(neo_comm_split(host, 0, 0, &own));
-    return neo__nccl_over(own, "neo_comm_create_nccl", device, stream, comm);
-}
-#undef NEO__CUDA
+#include "neo_nccl.h"
 #else /* NEO_COMM_NCCL */
 NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
     (void)host, (void)device, (void)stream;
@@ -4930,7 +4400,11 @@ NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream
 }
 #endif
 
-/* ---- how the program was started ---- */
+/* ---------------------------------------------------------------------------
+   >>impl-comm-env
+
+   How the program was started; the sizes of groups before they are made.
+   ------------------------------------------------------------------------ */
 /* Processes that a launcher has started beside this one, itself included; 1 without a launcher. */
 static int neo__env_processes(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
@@ -4957,7 +4431,8 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
                                 neo_comm *comm) {
     memset(comm, 0, sizeof *comm);
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
-    comm->desc = neo__comm_defaults(desc), comm->size = ranks;
+    comm->desc = neo__comm_defaults(desc);
+    comm->size = ranks;
     const int has_device = comm->desc.open_device || comm->desc.ctx.device;
     const int shards = neo__default_shards(comm->desc.ctx.repro_shards, has_device, ranks);
     comm->tree.shards = NEO__MAX(shards, ranks);

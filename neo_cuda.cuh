@@ -446,12 +446,11 @@ static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *
 /* The host waits for an event, or where that is NULL for a stream; see neo__device_watch. */
 static cudaError_t neo__cuda_until(neo__cuda *d, cudaStream_t stream, cudaEvent_t event) {
     int gone = 0;
-    for (int turn = 0; neo__lookout *watch = __atomic_load_n(&d->device.watch, __ATOMIC_ACQUIRE);
-         turn++) {
+    for (int turn = 0; __atomic_load_n(&d->device.watch, __ATOMIC_ACQUIRE); turn++) {
         const cudaError_t error = event ? cudaEventQuery(event) : cudaStreamQuery(stream);
         if (error != cudaErrorNotReady || gone) return error;
         (void)cudaGetLastError(); /* older versions keep there that it is not ready */
-        for (; watch; watch = watch->next) gone |= watch->look(watch, turn);
+        gone |= neo__device_look(&d->device, turn);
     }
     return event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream);
 }

@@ -248,6 +248,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
                                                           const neo_synthetic_desc *desc,
                                                           neo_schema **schema);
 #endif
+/* neo_schema_destroy: NULL is allowed. Readers may go on: the last that is closed frees it. */
 NEO_API void neo_schema_destroy(neo_schema *schema);
 NEO_API neo_format neo_schema_format(const neo_schema *schema);
 NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
@@ -338,7 +339,7 @@ typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
 } neo_batch;
 
 typedef struct neo_reader_desc {
-    const neo_schema *schema; /* required; outlives the reader */
+    const neo_schema *schema; /* required */
     const char *const *paths; /* files in order; "-" is standard input (of text); npy, npz: prefixes
                                  "dir/day_0_"; synthetic: none */
     int32_t path_count;
@@ -725,6 +726,7 @@ struct neo_schema {
     neo_ctx *ctx;
     neo__live live;
     neo__arena arena;
+    int32_t readers; /* atomic: users of it but one */
     neo_format format;
     int32_t dense_count, feature_count, label_count;
     neo_label *labels; /* [label_count]; NULL: one, called "label", of weight 1 */
@@ -862,7 +864,7 @@ static neo_status neo__schema_name(neo_schema *schema, int32_t feature, const ch
 }
 
 NEO_API void neo_schema_destroy(neo_schema *s) {
-    if (!s) return;
+    if (!s || __atomic_fetch_sub(&s->readers, 1, __ATOMIC_ACQ_REL) > 0) return;
     neo__live_end(s->ctx, &s->live);
     for (int32_t f = 0; s->dicts && f < s->feature_count; f++) neo__dict_free(s->ctx, &s->dicts[f]);
     neo__arena_free(&s->arena);
@@ -4813,7 +4815,7 @@ struct neo_reader {
     /* constant after open */
     neo_ctx *ctx;
     neo__live live;
-    const neo_schema *schema;
+    neo_schema *schema;
     neo_reader_desc desc;
     int first_leaf, end_leaf; /* of every batch */
     int direct;               /* see the top of the section */
@@ -5468,6 +5470,7 @@ static void neo__reader_free(neo_reader *r) {
     for (int i = 0; r->memory && i < r->slots.count; i++) neo__ids_free(ctx, &r->slots.slot[i].ids);
     neo_free(ctx, r->memory, r->memory_bytes);
     neo__source_destroy(&r->blocks.source);
+    neo_schema_destroy(r->schema);
     neo_free(ctx, r, sizeof *r);
 }
 NEO_API void neo_reader_close(neo_reader *r) {
@@ -5662,7 +5665,8 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     neo_reader *r = (neo_reader *)neo__alloc_zero(ctx, sizeof *r);
     NEO__CHECK(r, NEO_ERR_MEMORY, "neo_reader_open: no memory for a reader");
     r->ctx = ctx;
-    r->schema = desc->schema;
+    r->schema = (neo_schema *)(uintptr_t)desc->schema;
+    (void)__atomic_fetch_add(&r->schema->readers, 1, __ATOMIC_RELAXED);
     r->desc = *desc;
     if (r->desc.world_size == 0) r->desc.world_size = 1;
     r->first_leaf = (int)((int64_t)ctx->repro_shards * r->desc.rank / r->desc.world_size);
@@ -6384,13 +6388,12 @@ static neo_status neo__npy_dictionary(neo__npy_in *in, neo__npy_info *info) {
         return neo__npy_fail(in, NEO_ERR_FORMAT, "expected { of the header");
     while (!neo__npy_char(in, '}')) {
         neo__text key;
-        int bit = 0;
         neo__npy_space(in);
         const char *start = in->p;
         if (!neo__npy_string(in, &key))
             return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a key in quotes");
-        bit = neo__text_is(key, "descr") + 2 * neo__text_is(key, "fortran_order") +
-              4 * neo__text_is(key, "shape");
+        const int bit = neo__text_is(key, "descr") + 2 * neo__text_is(key, "fortran_order") +
+                        4 * neo__text_is(key, "shape");
         if (bit == 0 || (seen & bit)) {
             in->p = start;
             return neo__npy_fail(in, NEO_ERR_FORMAT,
@@ -6963,11 +6966,10 @@ static neo_status neo__npz_member(const neo__zip *zip, const neo__zip_entry *ent
     size_t head = (size_t)NEO__MIN(entry->bytes, (uint64_t)NEO__NPY_HEADER_BYTES);
     NEO__TRY(neo__file_read_at(zip->file, (int64_t)at, buffer, head));
     NEO__TRY(neo__npy_parse(path, buffer, head, info));
-    NEO__CHECK((uint64_t)info->data_offset + (uint64_t)neo__npy_count(info) * info->item_bytes ==
-                   entry->bytes,
-               NEO_ERR_FORMAT, "%s: has %" PRIu64 " bytes, its shape needs %" PRIu64, path,
-               entry->bytes,
-               (uint64_t)info->data_offset + (uint64_t)neo__npy_count(info) * info->item_bytes);
+    const uint64_t needs =
+        (uint64_t)info->data_offset + (uint64_t)neo__npy_count(info) * info->item_bytes;
+    NEO__CHECK(needs == entry->bytes, NEO_ERR_FORMAT,
+               "%s: has %" PRIu64 " bytes, its shape needs %" PRIu64, path, entry->bytes, needs);
     if (info->ndim == 1) info->shape[info->ndim++] = 1;
     NEO__CHECK(info->ndim == 2 && info->shape[1] >= 1 && info->shape[1] <= 65536 &&
                    (info->dtype == NEO_I32 || info->dtype == NEO_I64),

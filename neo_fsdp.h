@@ -893,8 +893,11 @@ static void neo__shard_let_go(neo_shard *s, neo__buffer *buffer, int there) {
     if (there) neo__buffer_give_back(s->ctx, buffer);
     else neo__pinned_free(s->ctx, buffer->data, buffer->bytes);
 }
-/* Room in pinned memory, or, `there`, on the device; what was there is lost if it grows. */
-static neo_status neo__shard_grow(neo_shard *shard, neo__buffer *buffer, size_t bytes, int there) {
+/* Room for so many things of `each` bytes in pinned memory, or, `there`, on the device; what was
+   there is lost if it grows. */
+static neo_status neo__shard_grow(neo_shard *shard, neo__buffer *buffer, int64_t count, size_t each,
+                                  int there) {
+    const size_t bytes = (size_t)count * each;
     neo__buffer more = {NULL, bytes};
     if (bytes <= buffer->bytes) return NEO_OK;
     if (there) NEO__TRY(neo__buffer_take(shard->ctx, &more, bytes));
@@ -958,8 +961,8 @@ static neo_status neo__shard_make_work(neo_shard *shard) {
     neo__shard_fill(shard->kept.ids, 0, (size_t)shard->kept.parts * sizeof *shard->kept.ids);
     const int buffers = neo__shard_growing(shard, growing);
     for (int i = 0; i < buffers; i++)
-        NEO__TRY(neo__shard_grow(shard, growing[i].buffer,
-                                 (size_t)growing[i].count * growing[i].size, growing[i].there));
+        NEO__TRY(neo__shard_grow(shard, growing[i].buffer, growing[i].count, growing[i].size,
+                                 growing[i].there));
     return neo__shard_make_lists(shard);
 }
 static neo_status neo__shard_make_bags(neo_shard *shard) {
@@ -1301,10 +1304,9 @@ static void neo__shard_copy_ids(const neo__shard_map *m, const neo__buffer to[2]
                         (size_t)count * sizeof(float));
 }
 static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t count) {
-    const int there = s->map->device_ids;
-    const size_t n = (size_t)count; /* weights first: room for ids is room for weights, too */
-    if (s->map->weighted) NEO__TRY(neo__shard_grow(s, &b[1], n * sizeof(float), there));
-    return neo__shard_grow(s, &b[0], n * neo_dtype_size(s->map->id_dtype), there);
+    const int there = s->map->device_ids; /* weights first: room for ids is room for weights, too */
+    if (s->map->weighted) NEO__TRY(neo__shard_grow(s, &b[1], count, sizeof(float), there));
+    return neo__shard_grow(s, &b[0], count, neo_dtype_size(s->map->id_dtype), there);
 }
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
@@ -1415,8 +1417,7 @@ static neo_status neo__shard_place_there(neo_shard *shard, neo__shard_batch *bat
     if (found.id < 0 && found.ids > neo__shard_own_room(shard, batch)) {
         NEO__TRY(neo__shard_reserve_ids(shard, x->own, found.ids)); /* nothing has been done yet */
         if (shard->per_id.places)
-            NEO__TRY(neo__shard_grow(shard, &batch->places, (size_t)found.ids * sizeof(int32_t),
-                                     1));
+            NEO__TRY(neo__shard_grow(shard, &batch->places, found.ids, sizeof(int32_t), 1));
         NEO__TRY(neo__shard_split_there(shard, batch, &found));
     }
     if (found.id >= 0)
@@ -1466,18 +1467,18 @@ static neo_status neo__shard_copies_there(neo_shard *shard, int64_t begin, int64
     const neo__shard_map *map = shard->map;
     const neo_jagged *from = &shard->now->batch;
     neo__buffer *to = shard->copies.ids_of;
-    const size_t ids = (size_t)shard->now->copied;
+    const int64_t ids = shard->now->copied;
     for (int64_t q = 0; q < map->replica_count; q++)
         (void)neo__shard_add_run(shard, q, q * n, n, map->replicas[q] * from->batch + begin, 0);
-    NEO__TRY(neo__shard_grow(shard, &to[0], ids * neo_dtype_size(from->id_dtype), 1));
-    if (from->weights) NEO__TRY(neo__shard_grow(shard, &to[1], ids * sizeof(float), 1));
-    NEO__TRY(neo_bags_reserve(shard->replicas, n, shard->now->copied));
-    neo__bags_vouch(shard->replicas, shard->now->copied);
+    NEO__TRY(neo__shard_grow(shard, &to[0], ids, neo_dtype_size(from->id_dtype), 1));
+    if (from->weights) NEO__TRY(neo__shard_grow(shard, &to[1], ids, sizeof(float), 1));
+    NEO__TRY(neo_bags_reserve(shard->replicas, n, ids));
+    neo__bags_vouch(shard->replicas, ids);
     const neo__ids_source source = neo__ids_source_of(from);
     neo__join_call call = neo__shard_join_of(shard, &source, map->replica_count);
     call.id_dtype = from->id_dtype;
     call.to_offsets = shard->copies.offsets;
-    neo__shard_join_to(&call, to, shard->now->copied);
+    neo__shard_join_to(&call, to, ids);
     *jagged = neo__shard_joined(&call, n);
     jagged->feature_count = (int32_t)map->replica_count;
     return neo__device_join(shard->ctx, &call);
@@ -2588,9 +2589,9 @@ static neo_status neo__shard_send_places(neo_shard *shard, int64_t out, int64_t 
     NEO__CHECK(out <= INT32_MAX && in <= INT32_MAX, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch of %" PRId64 " and %" PRId64 " ids or blocks between devices",
                out, in);
-    NEO__TRY(neo__shard_grow(shard, &p->at, (size_t)n * sizeof(int32_t), 1));
+    NEO__TRY(neo__shard_grow(shard, &p->at, n, sizeof(int32_t), 1));
     if (shard->map->device_ids) return neo__shard_make_places(shard);
-    NEO__TRY(neo__shard_grow(shard, &p->host_at, (size_t)n * sizeof(int32_t), 0));
+    NEO__TRY(neo__shard_grow(shard, &p->host_at, n, sizeof(int32_t), 0));
     neo__shard_fill_places(shard, (int32_t *)p->host_at.data);
     return neo__shard_send_there(shard, p->at.data, p->host_at.data, n * (int64_t)sizeof(int32_t));
 }
@@ -2629,9 +2630,9 @@ static neo_status neo__shard_none_reserve(neo_shard *s) {
     const int there = s->pooled.on_device;
     int64_t out = neo__shard_per_id_count(s, 1, s->exchange.counts);
     int64_t in = neo__shard_per_id_count(s, 0, s->exchange.counts);
-    NEO__TRY(neo__shard_grow(s, &p->local, (size_t)(out * p->dim) * sizeof(float), there));
-    NEO__TRY(neo__shard_grow(s, &p->out, (size_t)(out * p->row_bytes), there));
-    NEO__TRY(neo__shard_grow(s, &p->in, (size_t)(in * p->row_bytes), there));
+    NEO__TRY(neo__shard_grow(s, &p->local, out * p->dim, sizeof(float), there));
+    NEO__TRY(neo__shard_grow(s, &p->out, out, (size_t)p->row_bytes, there));
+    NEO__TRY(neo__shard_grow(s, &p->in, in, (size_t)p->row_bytes, there));
     return there ? neo__shard_send_places(s, out, in) : NEO_OK;
 }
 /* From local to what leaves; back: from there. */
@@ -2717,9 +2718,9 @@ NEO__HOT_END
 static neo_status neo__shard_none_copies(neo_shard *shard, const neo_jagged *batch, int64_t begin,
                                          int back) {
     const neo__shard_map *m = shard->map;
-    const size_t floats = (size_t)(neo_jagged_id_count(batch) * shard->per_id.dim);
+    const int64_t floats = neo_jagged_id_count(batch) * shard->per_id.dim;
     const int there = shard->pooled.on_device;
-    NEO__TRY(neo__shard_grow(shard, &shard->per_id.copies, floats * sizeof(float), there));
+    NEO__TRY(neo__shard_grow(shard, &shard->per_id.copies, floats, sizeof(float), there));
     if (there && back)
         return neo__shard_run_replicas(shard, NEO__SHARD_COPIES_BACK, shard->dout, begin,
                                        begin + batch->batch, shard->per_id.copies.data);
@@ -2783,9 +2784,8 @@ static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64
             to[1] = to[0] + offset[1] - offset[0];
         }
     }
-    NEO__TRY(neo__shard_grow(shard, ids, (size_t)to[0] * size, 0));
-    if (from->weights)
-        NEO__TRY(neo__shard_grow(shard, weights, (size_t)to[0] * sizeof(float), 0));
+    NEO__TRY(neo__shard_grow(shard, ids, to[0], size, 0));
+    if (from->weights) NEO__TRY(neo__shard_grow(shard, weights, to[0], sizeof(float), 0));
     NEO__TRY(neo_bags_reserve(shard->replicas, n, to[0]));
     if (shard->pooled.on_device) neo__bags_vouch(shard->replicas, to[0]);
     for (int64_t q = 0; q < map->replica_count; q++) {
@@ -3022,9 +3022,8 @@ static neo_status neo__shard_cut_round(neo_shard *shard, const neo_cut_sums *cut
     int64_t out_floats = 0, in_floats = 0;
     NEO__TRY(neo__shard_cut_pack(&talk, NULL));
     for (int r = 0; r < map->ranks; r++) out_floats += talk.out[r], in_floats += talk.in[r];
-    NEO__TRY(neo__shard_grow(shard, &shard->cutting.out, (size_t)out_floats * sizeof(float),
-                             there));
-    NEO__TRY(neo__shard_grow(shard, &shard->cutting.in, (size_t)in_floats * sizeof(float), there));
+    NEO__TRY(neo__shard_grow(shard, &shard->cutting.out, out_floats, sizeof(float), there));
+    NEO__TRY(neo__shard_grow(shard, &shard->cutting.in, in_floats, sizeof(float), there));
     NEO__TRY(neo__shard_cut_pack(&talk, (float *)shard->cutting.out.data));
     NEO__TRY(neo_comm_all_to_allv(shard->moves, shard->cutting.out.data, talk.out,
                                   shard->cutting.in.data, talk.in, NEO_F32, NULL));
@@ -3598,7 +3597,7 @@ static neo_status neo__shard_grad_replicas(const neo__shard_id_job *job) {
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES_RAW, shard->dout, shard->pooled.copies));
     NEO__TRY(neo__shard_copies_rows(shard, 0, job->s->now->batch.batch, 1, &j, &rows));
     int64_t ids = shard->map->device_ids ? shard->now->copied : neo_jagged_id_count(&j);
-    NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_out, (size_t)ids * sizeof(float), there));
+    NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_out, ids, sizeof(float), there));
     float *made = (float *)shard->per_id.grad_out.data;
     const float *grad = made;
     NEO__TRY(neo_bags_weight_grad(shard->replicas, &j, rows, made));
@@ -3646,10 +3645,8 @@ static neo_status neo__shard_weight_grads(neo_shard *shard, float *dweights) {
     NEO__TRY(neo__shard_come(shard));
     int64_t out_floats = neo__shard_per_id_count(shard, 1, out);
     int64_t in_floats = neo__shard_per_id_count(shard, 0, in);
-    NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_out, (size_t)out_floats * sizeof(float),
-                             there));
-    NEO__TRY(
-        neo__shard_grow(shard, &shard->per_id.grad_in, (size_t)in_floats * sizeof(float), there));
+    NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_out, out_floats, sizeof(float), there));
+    NEO__TRY(neo__shard_grow(shard, &shard->per_id.grad_in, in_floats, sizeof(float), there));
     if (there) NEO__TRY(neo__shard_grads_there(shard, out_floats, in_floats));
     else
         neo__run_tasks(shard->ctx, shard->per_id.pairs, neo__shard_grad_task, &job,

@@ -4141,6 +4141,27 @@ enum { NEO__PLAN_COPY_ROW = 16 };
 static double neo__plan_reduced(int64_t rows, int64_t cols) {
     return (double)rows * (4.0 * (double)cols + 1.0);
 }
+/* The part in it of replicas that do not step by all samples: a step's share of the averages; or
+   merged gradients, whose rows are kept. */
+static void neo__plan_apart_load(const neo__plan_table *table, const neo__plan_cut *cut, double ids,
+                                 double *load) {
+    const neo_plan *plan = table->plan;
+    const neo__plan_model *model = &plan->model;
+    const double groups = model->groups, c = 4.0 * (double)cut->cols;
+    if (plan->desc.sync_every >= 0) {
+        load[NEO__PLAN_MEET] =
+            2.0 * (double)(neo__plan_weight_bytes(table, cut->rows, cut->cols) +
+                           neo__plan_piece_state(table, cut->rows, cut->cols)) *
+            ((groups - 1.0) / groups * model->to_other + model->copy) /
+            NEO__MAX((double)plan->desc.sync_every, 1.0);
+        return;
+    }
+    const double all = NEO__MIN(table->fresh * ids * groups, (double)cut->rows);
+    load[NEO__PLAN_MEET] = neo__plan_reduced(cut->rows, cut->cols) *
+                           (2.0 * (groups - 1.0) / groups * model->to_other + 3.0 * model->copy);
+    load[NEO__PLAN_UPDATE] +=
+        all * ((double)NEO__PLAN_COPY_ROW * model->kept + 2.0 * c * model->copy);
+}
 /* Load of a piece on the rank that holds it. */
 static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const neo__plan_cut *cut) {
     const neo_plan *plan = table->plan;
@@ -4174,20 +4195,7 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
         load.at[NEO__PLAN_FORWARD] = sent * c * model->to_all;
     }
     load.at[NEO__PLAN_MEET] = other * flow.out * c * model->to_other;
-    if (model->groups > merged) /* the averages: a step's share of them */
-        load.at[NEO__PLAN_MEET] =
-            2.0 * (double)(neo__plan_weight_bytes(table, cut->rows, cut->cols) +
-                           neo__plan_piece_state(table, cut->rows, cut->cols)) *
-            ((model->groups - 1.0) / model->groups * model->to_other + model->copy) /
-            NEO__MAX((double)plan->desc.sync_every, 1.0);
-    if (model->groups > merged && plan->desc.sync_every < 0) {
-        const double all = NEO__MIN(table->fresh * flow.ids * model->groups, (double)cut->rows);
-        load.at[NEO__PLAN_MEET] = neo__plan_reduced(cut->rows, cut->cols) *
-                                  (2.0 * (model->groups - 1.0) / model->groups * model->to_other +
-                                   3.0 * model->copy);
-        load.at[NEO__PLAN_UPDATE] +=
-            all * ((double)NEO__PLAN_COPY_ROW * model->kept + 2.0 * c * model->copy);
-    }
+    if (model->groups > merged) neo__plan_apart_load(table, cut, flow.ids, load.at);
     if (plan->desc.weight_grad)
         load.at[NEO__PLAN_BACKWARD] +=
             (row * flow.ids + c * flow.out) * neo__plan_lookup(table) +
@@ -4852,8 +4860,7 @@ static void neo__plan_option_cost(const neo__plan_table *table, neo__plan_option
         }
         neo__plan_load_add(&option->sum, &load);
         neo__plan_load_add(&option->all, &samples);
-        for (int k = 0; k < NEO__PLAN_LOADS; k++)
-            if (load.at[k] > option->worst.at[k]) option->worst.at[k] = load.at[k];
+        neo__plan_most(&load, 1, option->worst.at);
     }
     option->seconds = option->all.at[NEO__PLAN_SECONDS] +
                       option->sum.at[NEO__PLAN_SECONDS] / ranks +

@@ -443,6 +443,20 @@ for kind in .openmpi .mpich ''; do
     fi
 done
 [ -n "$mpi" ] || skip "mpicc: not installed (Debian: libopenmpi-dev, libmpich-dev)"
+# neo_nccl.h is read within neo_comm.h alone.
+echo '#include "neo_nccl.h"' >"$W/nccl_alone.c"
+refuse "neo_nccl.h by itself" "include neo_comm.h" "$first -I. -fsyntax-only $W/nccl_alone.c"
+cuda=${CUDA:-/usr/local/cuda}/include
+if [ -f "$cuda/nccl.h" ]; then
+    nccl="$warnings -I. -isystem $cuda -DNEO_COMM_NCCL"
+    for c in $compilers; do
+        job "$c c11 NEO_COMM_NCCL" "$c -std=c11 $nccl -O1 -c -o /dev/null $W/comm_alone.c"
+        ! have g++ || job "$c c++17 NEO_COMM_NCCL" \
+            "$c -std=c++17 $nccl -fsyntax-only -x c++ $W/comm_alone.c"
+    done
+else
+    skip "nccl.h: not installed"
+fi
 # As clang-cl reads them; what that shows is at the top of sdk/windows.h.
 cl="clang --target=x86_64-pc-windows-msvc -isystem $W/windows $warnings -I."
 if have clang; then

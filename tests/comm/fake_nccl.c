@@ -1,4 +1,4 @@
-/* fake_nccl.c: the calls of the CUDA runtime and of NCCL that neo_comm.h makes, on host memory,
+/* fake_nccl.c: the calls of the CUDA runtime and of NCCL that neo_nccl.h makes, on host memory,
    with the threads of one process as ranks. For tests only: linked (or included) in place of the
    real libraries.
 

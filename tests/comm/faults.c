@@ -1437,7 +1437,8 @@ static neo_status waits_elsewhere(neo_comm *comm, void *user) {
     if (rank == 1 && sleeps) sleep_ms(comm, 4 * SHORT_MS);
     if (rank == 0)
         IS_ERR(s, comm, neo_comm_recv(comm, &word, 1, NEO_F32, 1, NULL), NEO_ERR_TIMEOUT,
-               is_ring ? "rank 1 did not come within 150 ms; it waits for rank 0"
+               is_ring  ? "rank 1 did not come within 150 ms; it waits for rank 0 in send/recv #0 "
+                          "of another group"
                : sleeps ? "rank 1 did not come within 150 ms"
                         : "rank 2 did not come within 150 ms");
     neo_comm_destroy(pair);

@@ -11,6 +11,8 @@
 
 #include "neo_cuda.cuh"
 
+#include <pthread.h>
+
 enum { MOST = 6000 };
 
 static neo_status open_device(int rank, int local, void *user, neo_device **device) {
@@ -526,6 +528,57 @@ static neo_status beside(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* ---- who looks while a host waits ---- */
+typedef struct looker {
+    neo__lookout watch;
+    const neo_ctx *ctx;
+    int inside, leave, off; /* atomic */
+} looker;
+static int linger(neo__lookout *watch, int turn) {
+    looker *own = (looker *)watch->user;
+    (void)turn;
+    __atomic_store_n(&own->inside, 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&own->leave, __ATOMIC_SEQ_CST)) neo__thread_sleep(1000000);
+    return 1;
+}
+static void *take_away(void *user) {
+    looker *own = (looker *)user;
+    neo__device_watch(own->ctx, &own->watch, 0);
+    __atomic_store_n(&own->off, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+static void *look_on(void *user) {
+    const neo_ctx *ctx = ((looker *)user)->ctx;
+    return neo__device_look((neo_device *)(uintptr_t)neo_ctx_device(ctx), 0) ? user : NULL;
+}
+/* A lookout is not taken away while another thread looks at it, so that it may be freed then; a
+   third thread does not wait for that one. */
+static neo_status lookouts(neo_comm *comm, void *user) {
+    pthread_t looks, takes;
+    void *gone = NULL;
+    looker own = {.ctx = neo_comm_ctx(comm)};
+    (void)user;
+    own.watch.look = linger;
+    own.watch.user = &own;
+    neo__device_watch(own.ctx, &own.watch, 1);
+    EXPECT(comm, pthread_create(&looks, NULL, look_on, &own) == 0, "no thread");
+    while (!__atomic_load_n(&own.inside, __ATOMIC_SEQ_CST)) neo__thread_sleep(1000000);
+    EXPECT(comm, pthread_create(&takes, NULL, take_away, &own) == 0, "no thread");
+    for (int i = 0; i < 20; i++) {
+        EXPECT(comm, !look_on(&own), "two threads look");
+        neo__thread_sleep(1000000);
+        EXPECT(comm, !__atomic_load_n(&own.off, __ATOMIC_SEQ_CST), "it is taken from who looks");
+    }
+    __atomic_store_n(&own.leave, 1, __ATOMIC_SEQ_CST);
+    pthread_join(looks, &gone);
+    pthread_join(takes, NULL);
+    EXPECT(comm, gone == &own, "what a lookout has said");
+    __atomic_store_n(&own.inside, 0, __ATOMIC_SEQ_CST);
+    EXPECT(comm, !look_on(&own) && !own.inside, "it is still looked at");
+    neo__device_watch(own.ctx, &own.watch, 0); /* once more */
+    return NEO_OK;
+}
+
 /* ---- errors ---- */
 static neo_status no_device(neo_comm *comm, void *user) {
     neo_comm *sub;
@@ -814,6 +867,30 @@ static neo_status stays_away(neo_comm *comm, void *user) {
         neo__thread_sleep(1000000);
     return recorded_close(&r);
 }
+/* The same, where the group is destroyed while the step waits for that call. */
+static neo_status destroyed_in_flight(neo_comm *comm, void *user) {
+    const int last = neo_comm_size(comm) - 1, rank = neo_comm_rank(comm);
+    int *gone = (int *)user;
+    recorded r;
+    EXPECT_OK(comm, recorded_open(&r, comm));
+    label_step(&r, 0, 0);
+    EXPECT_OK(comm, record_step(&r));
+    EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+    if (rank < last) {
+        EXPECT_OK(comm, record_step(&r));
+        neo_comm_destroy(r.there);
+        r.there = NULL;
+        const neo_status status = neo_cuda_graph_wait(r.graph);
+        EXPECT(comm, status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER, "%s: %s",
+               neo_status_string(status), neo_last_error());
+        EXPECT(comm, strstr(neo_last_error(), ", recorded: "), "%s", neo_last_error());
+        EXPECT_OK(comm, expect_steps(&r, (int[]){0}, 1));
+        __atomic_fetch_add(gone, 1, __ATOMIC_SEQ_CST);
+    }
+    while (rank == last && __atomic_load_n(gone, __ATOMIC_SEQ_CST) < last)
+        neo__thread_sleep(1000000);
+    return recorded_close(&r);
+}
 /* The same, where the host waits in a lookup, for what the device says of its ids, and begins to
    while a later call has not been launched yet: when it is, patience begins. */
 static neo_status stays_away_behind(neo_comm *comm, void *user) {
@@ -988,6 +1065,8 @@ int main(void) {
             bad += run_ranks(3, &d, stays_away, &gone);
             gone = 0;
             bad += run_ranks(3, &d, stays_away_behind, &gone);
+            gone = 0;
+            bad += run_ranks(3, &d, destroyed_in_flight, &gone);
         }
         d.timeout_ms = 0;
         bad += run_ranks(2, &d, mixes, NULL);
@@ -1006,6 +1085,7 @@ int main(void) {
     bad += run_ranks(2, &plain, no_device, NULL);
     own.open_device = open_device;
     bad += run_ranks(2, &own, diverges, NULL);
+    bad += run_ranks(1, &own, lookouts, NULL);
     own.queue_length = 2;
     emu_set_lazy(1);
     for (int W = 1; W <= 3; W++) bad += run_ranks(W, &own, beside, NULL);

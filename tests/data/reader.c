@@ -851,6 +851,33 @@ static void close_early(void) {
         neo_reader_close(r);
     }
 }
+/* A schema that is destroyed while two readers use it: they read the same as ever, and the last one
+   that is closed frees it. */
+static void schema_goes_first(void) {
+    static const char description[] = "header\nquote \"\nw list sep=| min_count=2\ny label\n";
+    const char *path = tmp_path("goes-first.csv");
+    const size_t bytes = neo_ctx_memory(ctx).bytes;
+    uint64_t want[8], got[8];
+    write_text(path, "y,w\n1,a|b\n0,b\n1,c|a|d\n0,\n1,e\n");
+    for (int early = 0; early < 2; early++) {
+        neo_schema *schema = NULL;
+        neo_reader *reader[2] = {NULL, NULL};
+        REQUIRE_OK(neo_schema_parse(ctx, description, &schema));
+        REQUIRE_OK(neo_schema_fit(schema, &path, 1, 0));
+        const neo_reader_desc desc = reader_desc(schema, &path, 1, 2);
+        for (int i = 0; i < 2; i++) REQUIRE_OK(neo_reader_open(ctx, &desc, &reader[i]));
+        if (early) neo_schema_destroy(schema);
+        CHECK_INT(read_hashes(reader[0], early ? got : want, 8), 3);
+        neo_reader_close(reader[0]);
+        CHECK_INT(read_hashes(reader[1], got, 8), 3);
+        CHECK(memcmp(got, want, 3 * sizeof *got) == 0);
+        CHECK(neo_ctx_memory(ctx).bytes > bytes);
+        neo_reader_close(reader[1]);
+        if (!early) CHECK(neo_ctx_memory(ctx).bytes > bytes);
+        if (!early) neo_schema_destroy(schema);
+        CHECK_INT(neo_ctx_memory(ctx).bytes, bytes);
+    }
+}
 static int64_t fail_at, alloc_number;
 static void *failing_alloc(size_t size, size_t align, void *user) {
     (void)user, (void)align;
@@ -1063,6 +1090,7 @@ int main(void) {
     RUN(byte_order_mark);
     RUN(nothing_allocated_while_reading);
     RUN(close_early);
+    RUN(schema_goes_first);
     RUN(every_allocation_may_fail);
     RUN(standard_input);
     RUN(header_on_standard_input);

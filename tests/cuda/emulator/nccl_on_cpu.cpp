@@ -1,6 +1,6 @@
-/* nccl_on_cpu.cpp: the calls of NCCL that neo_comm.h makes, on the emulated CUDA of cuda_on_cpu.h,
+/* nccl_on_cpu.cpp: the calls of NCCL that neo_nccl.h makes, on the emulated CUDA of cuda_on_cpu.h,
    with the threads of one process as ranks, which may share a GPU; and the calls of the CUDA
-   runtime that neo_comm.h makes from C, by their names. For tests only: so the examples run over
+   runtime that neo_nccl.h makes from C, by their names. For tests only: so the examples run over
    the NCCL backend with several ranks, on the kernels of neo_cuda.cuh. (fake_nccl.c is the stand-in
    that tests faults and waiting; it has no kernels.)
 
