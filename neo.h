@@ -955,8 +955,12 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
    and dbias add in the order of the leaf tree.
    Shapes   x, y, dy, dx [rows][n], n > 0, f32, last stride 1; y may be bf16, rounded as
             neo_tensor_convert; stats contiguous f32, [rows][2] of a layer norm, [rows] of an RMS
-            norm; weight, bias, dweight, dbias [n] or none. dx none: not computed.
-   Numerics sums along a row: blocks of 256 columns, each over 16 lanes and their tree.
+            norm; weight, bias, dweight, dbias [n] or none. dx none: not computed. Where
+            neo_attention_dtype of heads of 8 is NEO_BF16, x, y, dy and dx may be, too: all or none.
+   Numerics sums along a row: blocks of 256 columns, each over 16 lanes and their tree. All is
+            computed in f32; of bf16 y and dx are rounded once. A sum of the residual by neo_add,
+            just before a forward or after a backward, has the same bits as an operation of its own
+            and as a part of the norm, which a recorded step makes of it.
    leaves   NULL: the rows are the whole batch.
    Aliasing y may be x for a forward without backward; dx may be dy.
    Errors   NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves, an eps below 0 or not finite.
@@ -1047,8 +1051,8 @@ typedef struct neo_attention_desc {
             (neo_cuda_graph_begin) takes other lengths each time. A sequence has the bits that it
             has in a batch of its own length (of SiLU: with the same n).
    Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads] (with queries Q: q, y
-            [B Q], lse [B Q]; jagged: N rows each); f32, last stride 1; rows may lie apart, so
-            slices of one [B T][3 heads dim] matrix serve.
+            [B Q], lse [B Q]; jagged: N rows each); f32, but see Numerics, last stride 1; rows may
+            lie apart, so slices of one [B T][3 heads dim] matrix serve.
    Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of
             keys (y, dq) and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far,
             and the sum of a tile over 16 lanes and their tree. SiLU is that of NEO_ACT_SILU, times
@@ -1058,10 +1062,12 @@ typedef struct neo_attention_desc {
             NEO_BF16 is for a GPU that is not exact, with tensor cores (sm_80 or later), dim up to
             128 (with a bias 64) and rows at multiples of 16 bytes: q, k, v, dy, p and ds are
             rounded to bf16 there, sums are f32, in an order of their own that depends on the
-            sequence alone; biases are added in f32, and of their gradients the products stay f32.
-            Elsewhere all do.
-            neo_attention_dtype: what y, dy, dq, dk and dv may all be with it, without a bias, for
-            heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32.
+            sequence alone; biases are added in f32, and their gradients are sums of ds in f32.
+            Elsewhere products stay f32.
+            neo_attention_dtype: what q, k, v, y, dy, dq, dk and dv may all be with it, without a
+            bias, for heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32. They
+            are read as they are then: products of q and k take the scale in f32, where q of f32
+            has it before it is rounded.
    Bias     a score is rounded before and after each bias is added; dS of a bias is that of the
             score, and dq and dk take it times scale, rounded. each: by tiles of keys, in them by
             tiles of queries. By rows: the sum of a tile's dS of one difference in order of queries,
@@ -3448,6 +3454,7 @@ typedef struct neo__norm_call {
     float *stats, *y, *dx, *dweight, *dbias;    /* stats [rows][2], or [rows] of an RMS norm */
     int64_t x_row, y_row, dy_row, dx_row;
     int narrow_y; /* it is the address of bf16 */
+    int narrow_x; /* so are x, y, dy and dx */
     neo__leaf_cut leaves;
 } neo__norm_call;
 /* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves,
@@ -3488,7 +3495,7 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bias_bucket(const neo__attention_bias *
 typedef struct neo__attention_call {
     int backward, causal;
     int narrow; /* operands may be rounded to bf16 */
-    int narrow_y; /* y, dy, dq, dk and dv are addresses of bf16 */
+    int narrow_y; /* q, k, v, y, dy, dq, dk and dv are addresses of bf16 */
     int silu;     /* p is silu(scale s) share, else a softmax */
     int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
     int64_t rows; /* of k and v; jagged: of all */
@@ -3872,7 +3879,7 @@ NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__ba
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
-    const char *numerics;    /* words for checkpoints: "deterministic 2"; NULL: the CPU's bits */
+    const char *numerics;    /* words for checkpoints: "deterministic 3"; NULL: the CPU's bits */
     /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
        from step to step (numbers of ids are eighths of what is reserved, descriptions are always
        sent), and errors of data come at the end. */
@@ -3880,7 +3887,7 @@ struct neo_device {
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
     int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
-    int32_t narrow_attention; /* what attention writes may be bf16: see neo_attention_dtype */
+    int32_t narrow_tensors; /* of attention and norms may be bf16: see neo_attention_dtype */
     const char *advice; /* a warning for its contexts, which each give it once; NULL: none */
     /* While calls go into a recorded step: the stream of exchanges that it passes without the host,
        and the word there that says stop, for other ranks, and one behind it (neo__device_order).
@@ -9075,12 +9082,17 @@ enum {
 
 NEO__HOT_END
 /* x, stats and the weights of the columns. */
+/* The dtype of x and of all that is like it: bf16 where the device takes that. */
+static neo_dtype neo__norm_dtype(const neo_ctx *ctx, neo_tensor x) {
+    const neo_device *d = NEO__TRAINS ? neo_ctx_device(ctx) : NULL;
+    return d && d->narrow_tensors ? neo__operand_dtype(x) : NEO_F32;
+}
 static neo_status neo__norm_begin(neo__norm_call *call, neo_ctx *ctx, const char *fn, int centered,
                                   neo_tensor x, neo_tensor weight, neo_tensor stats) {
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
     const int64_t rows = x.shape[0], cols = x.shape[1];
-    NEO__TRY(neo__check_matrix(ctx, x, rows, cols, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix_of(ctx, neo__norm_dtype(ctx, x), x, rows, cols, 0, fn, "x"));
     NEO__CHECK(cols > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
     if (neo__given(weight)) NEO__TRY(neo__check_vector(ctx, weight, cols, fn, "weight"));
     if (centered) {
@@ -9093,6 +9105,7 @@ static neo_status neo__norm_begin(neo__norm_call *call, neo_ctx *ctx, const char
     call->centered = centered;
     call->rows = rows, call->cols = cols;
     call->x = neo__f32(x), call->x_row = x.stride[0];
+    call->narrow_x = NEO__TRAINS && x.dtype == NEO_BF16;
     call->weight = neo__f32(weight);
     call->stats = neo__f32(stats);
     return NEO_OK;
@@ -9102,6 +9115,8 @@ static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, 
                                     neo_tensor stats) {
     neo__norm_call call;
     NEO__TRY(neo__norm_begin(&call, ctx, fn, centered, x, weight, stats));
+    if (call.narrow_x)
+        NEO__TRY(neo__check_matrix_of(ctx, NEO_BF16, y, call.rows, call.cols, 1, fn, "y"));
     NEO__TRY(neo__check_product(ctx, NEO_BF16, y, call.rows, call.cols, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call.cols, fn, "bias"));
     NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
@@ -9120,8 +9135,8 @@ static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
     neo__norm_call call;
     NEO__TRY(neo__norm_begin(&call, ctx, fn, centered, x, weight, stats));
     const int64_t rows = call.rows, cols = call.cols;
-    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, rows, cols, 1, fn, "dx"));
+    NEO__TRY(neo__check_matrix_of(ctx, x.dtype, dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix_of(ctx, x.dtype, dx, rows, cols, 1, fn, "dx"));
     if (neo__given(dweight)) NEO__TRY(neo__check_vector(ctx, dweight, cols, fn, "dweight"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, cols, fn, "dbias"));
     NEO__APART(fn, 3, 0, {&dx, "dx"}, {&dweight, "dweight"}, {&dbias, "dbias"}, {&x, "x"},
@@ -9760,7 +9775,7 @@ NEO__INLINE int neo__attention_biased(const neo__attention_call *call) {
 NEO__HOT_END
 NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim) {
     const neo_device *d = ctx ? neo_ctx_device(ctx) : NULL;
-    return d && d->narrow_attention && dim % 8 == 0 && dim <= 128 ? NEO_BF16 : NEO_F32;
+    return d && d->narrow_tensors && dim % 8 == 0 && dim <= 128 ? NEO_BF16 : NEO_F32;
 }
 #if !defined(NEO_INFERENCE)
 /* Words of a message about offsets, kept until a device has looked at them: >>deferred-answers. */
@@ -9960,9 +9975,14 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
     const int64_t rows = (desc->queries ? k : q).shape[0], cols = q.shape[1];
     const int64_t queries = desc->queries ? desc->queries : desc->length, dim = cols / desc->heads;
     const int64_t q_rows = desc->queries ? rows / desc->length * queries : rows;
-    NEO__TRY(neo__check_matrix(ctx, q, q_rows, cols, 0, fn, "q"));
-    NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
-    NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
+    const neo_dtype own = NEO__TRAINS ? neo__operand_dtype(y) : NEO_F32;
+    call->narrow = desc->dtype == NEO_BF16, call->narrow_y = own == NEO_BF16;
+    NEO__CHECK(!call->narrow_y || (call->narrow && neo_attention_dtype(ctx, dim) == NEO_BF16),
+               NEO_ERR_UNSUPPORTED, "%s: %s is bf16, which it may not be for heads of %" PRId64
+               " with %s here (neo_attention_dtype)", fn, name, dim, neo_dtype_name(desc->dtype));
+    NEO__TRY(neo__check_matrix_of(ctx, own, q, q_rows, cols, 0, fn, "q"));
+    NEO__TRY(neo__check_matrix_of(ctx, own, k, rows, cols, 0, fn, "k"));
+    NEO__TRY(neo__check_matrix_of(ctx, own, v, rows, cols, 0, fn, "v"));
     NEO__CHECK(rows % desc->length == 0 || neo__given(desc->offsets), NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " rows, not whole sequences of %" PRId64, fn,
                desc->queries ? "k" : "q", rows, desc->length);
@@ -9971,11 +9991,7 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                desc->heads);
     NEO__CHECK(dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
                "%s: heads of %" PRId64 " columns, more than %d", fn, dim, (int)NEO_MAX_HEAD_DIM);
-    call->causal = desc->causal != 0, call->narrow = desc->dtype == NEO_BF16;
-    call->narrow_y = y.dtype == NEO_BF16;
-    NEO__CHECK(!call->narrow_y || (call->narrow && neo_attention_dtype(ctx, dim) == NEO_BF16),
-               NEO_ERR_UNSUPPORTED, "%s: %s is bf16, which it may not be for heads of %" PRId64
-               " with %s here (neo_attention_dtype)", fn, name, dim, neo_dtype_name(desc->dtype));
+    call->causal = desc->causal != 0;
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
     call->rows = rows, call->sequences = rows / desc->length;
     call->queries = queries;
@@ -9995,7 +10011,8 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     const int64_t rows = q.shape[0], cols = q.shape[1];
     NEO__CHECK(call.queries == call.length || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
                "%s: queries are for the CPU", fn);
-    NEO__TRY(neo__check_matrix_of(ctx, neo__operand_dtype(y), y, rows, cols, 1, fn, "y"));
+    const neo_dtype own = NEO__TRAINS && call.narrow_y ? NEO_BF16 : NEO_F32;
+    NEO__TRY(neo__check_matrix_of(ctx, own, y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
     NEO__CHECK(!neo__attention_silu(&call) || !neo__given(lse), NEO_ERR_ARG, "%s: SiLU has no lse",
                fn);

@@ -5,9 +5,9 @@
      - every layer, loss, optimizer and embedding table of neo.h on a GPU, products of bf16 too
      - two classes of numbers. `exact` (neo_cuda_desc.exact): the CPU's bits, by own kernels in its
        order of sums. `deterministic` (without): large products are cuBLASLt's, attention of bf16 is
-       on tensor cores, sums over the batch, of embedding rows with many records too, and of wide
-       rows of logits are cut further; faster, within rounding of the CPU. A checkpoint holds the
-       class, with a number that rises where its bits change
+       on tensor cores, its tensors and those of norms may be bf16, sums over the batch, of rows
+       with many records too, and of wide rows of logits are cut further; faster, within rounding of
+       the CPU. A checkpoint holds the class, with a number that rises where its bits change
      - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
        floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
@@ -645,17 +645,22 @@ static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char
 template <class... P> static __host__ __device__ bool neo__cuda_aligned(P... p) {
     return (((uintptr_t)p | ...) & 15u) == 0;
 }
+template <int W> NEO__GPU neo__floats<W> neo__cuda_wide_load(const float *p, int64_t i, int narrow);
+template <int W>
+NEO__GPU void neo__cuda_wide_store(float *p, int64_t i, int narrow, const neo__floats<W> &x);
 struct neo__cuda_add_job {
     float *x;
     const float *y;
+    int narrow; /* both are addresses of bf16 */
     template <int W> __device__ void at(int64_t i) const {
-        neo__floats<W> sum = neo__cuda_load<W>(x + i);
-        neo__cuda_plus<W>(sum, neo__cuda_load<W>(y + i));
-        neo__cuda_store<W>(x + i, sum);
+        neo__floats<W> sum = neo__cuda_wide_load<W>(x, i, narrow);
+        neo__cuda_plus<W>(sum, neo__cuda_wide_load<W>(y, i, narrow));
+        neo__cuda_wide_store<W>(x, i, narrow, sum);
     }
 };
-static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t count) {
-    const neo__cuda_add_job job = {x, y};
+static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t count,
+                                int narrow = 0) {
+    const neo__cuda_add_job job = {x, y, narrow};
     return neo__cuda_each(d, job, count, "add", neo__cuda_aligned(x, y));
 }
 
@@ -2799,8 +2804,8 @@ typedef struct neo__cuda_columns {
     uint32_t *arrived; /* [across] */
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
-/* Kinds of dy. Of pairs a lane has two columns: a load of a warp is 128 bytes as of f32, and `dot`
-   is the second column's sum. */
+/* Kinds of dy, and of x with it. Of pairs a lane has two columns: a load of a warp is 128 bytes as
+   of f32, and `dot` is the second column's sum. */
 enum { NEO__COLUMNS_F32, NEO__COLUMNS_BF16, NEO__COLUMNS_PAIRS };
 /* Rows [r, end) of a column, AHEAD at most: all loads before the first sum, and so no branches. All
    lanes of a warp are here: each loads the mean and the scale of one row, which fit no registers
@@ -2819,7 +2824,7 @@ NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &job, int64_t column
         const int64_t at = row * job.dy_row + column;
         dy[u] = KIND == NEO__COLUMNS_PAIRS ? job.dy[at / 2]
                                            : neo__cuda_wide_get(job.dy, at, KIND);
-        if (DOT) z[u] = job.x[row * job.x_row + column];
+        if (DOT) z[u] = neo__cuda_wide_get(job.x, row * job.x_row + column, KIND);
     }
     NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
         const bool in = ALL || r + u < end;
@@ -2985,12 +2990,26 @@ template <class F> NEO__GPU float neo__cuda_norm_sum(const F &term) {
     }
     return sum;
 }
+/* The sum of f(column) over a row, by a half-warp, in the order of the CPU's kernels. */
+template <class F> NEO__GPU float neo__cuda_norm_blocks(int64_t cols, const F &f) {
+    float sum = 0.0f;
+    for (int64_t at = 0; at < cols; at += NEO__BLOCK) {
+        const int64_t end = NEO__MIN(at + NEO__BLOCK, cols);
+        float part = 0.0f;
+        for (int64_t j = at + threadIdx.x % 16; j < end; j += 16) part = __fadd_rn(part, f(j));
+        sum = __fadd_rn(sum, neo__tree16_warp(part));
+    }
+    return sum;
+}
+NEO__GPU float neo__cuda_bf16_round(float x) { return neo__f32_from_bf16(neo__bf16_from_f32(x)); }
 /* Rows of x or, BACK, of dx. A sum of two tensors beside them is computed with them: see
-   neo__cuda_norm_after, neo__cuda_norm_before. */
+   neo__cuda_norm_after, neo__cuda_norm_before, neo__cuda_norm_onto. With c.narrow_x all but
+   weights and stats are addresses of bf16, and what is rounded on its way without these is rounded
+   here. */
 template <bool BACK> struct neo__cuda_norm_rows {
     neo__norm_call c;
     float *sum; /* NULL; or forward x, to which `more` is added first, backward dx is added to it */
-    const float *more;
+    const float *more; /* NULL; or backward, of bf16, [rows][cols], added to dx */
     uint16_t *narrow; /* NULL; or backward [rows][cols], the sum or, without one, dx in bf16 */
     __device__ void run(int block, int blocks) const {
         const int64_t thread = (int64_t)block * NEO__CUDA_THREADS + threadIdx.x;
@@ -2998,8 +3017,11 @@ template <bool BACK> struct neo__cuda_norm_rows {
         const int first = (int)threadIdx.x % 16 + ((int)threadIdx.x & 16) * 16;
         const int lanes = neo__cuda_norm_lanes(c), each = c.centered ? 2 : 1;
         if (lanes == 16)
-            for (int64_t i = thread / 16; i < c.rows; i += threads / 16)
-                whole(i, c.stats + i * each);
+            for (int64_t i = thread / 16; i < c.rows; i += threads / 16) {
+                if (!c.narrow_x) whole(i, c.stats + i * each);
+                else if (BACK) half_back(i, c.stats + i * each);
+                else half_forward(i, c.stats + i * each);
+            }
         else
             NEO__NO_UNROLL for (int64_t i = thread / 32; i < c.rows; i += threads / 32) {
                 if (BACK) back(i, first, (int)c.cols - first, c.stats + i * each);
@@ -3024,15 +3046,82 @@ template <bool BACK> struct neo__cuda_norm_rows {
         }
         if (!BACK) neo__cuda_norm_row(c, i, stats);
     }
+    /* Row i of bf16 by a half-warp. */
+    __device__ __forceinline__ void half_forward(int64_t i, float *stats) const {
+        const int64_t x0 = i * c.x_row, sum0 = i * c.cols, lane = threadIdx.x % 16;
+        const auto x = [&](int64_t j) { return neo__cuda_wide_get(c.x, x0 + j, 1); };
+        for (int64_t j = lane; sum && j < c.cols; j += 16)
+            neo__cuda_wide_put(sum, sum0 + j, 1,
+                               __fadd_rn(x(j), neo__cuda_wide_get(more, sum0 + j, 1)));
+        const float all = c.centered ? neo__cuda_norm_blocks(c.cols, x) : 0.0f;
+        const float mean = __fdiv_rn(all, (float)c.cols);
+        const float squares = neo__cuda_norm_blocks(c.cols, [&](int64_t j) {
+            const float d = __fsub_rn(x(j), mean);
+            return __fmul_rn(d, d);
+        });
+        const float square = __fadd_rn(__fdiv_rn(squares, (float)c.cols), c.eps);
+        const float scale = __fdiv_rn(1.0f, __fsqrt_rn(square));
+        if (lane == 0 && c.centered) *stats++ = mean;
+        if (lane == 0) *stats = scale;
+        for (int64_t j = lane; j < c.cols; j += 16)
+            neo__cuda_wide_put(c.y, i * c.y_row + j, 1,
+                               __fmaf_rn(__fmul_rn(__fsub_rn(x(j), mean), scale),
+                                         c.weight ? c.weight[j] : 1.0f,
+                                         c.bias ? c.bias[j] : 0.0f));
+    }
+    __device__ __forceinline__ void half_back(int64_t i, const float *stats) const {
+        const float at_mean = c.centered ? stats[0] : 0.0f, scale = stats[c.centered ? 1 : 0];
+        const auto z = [&](int64_t j) {
+            return __fmul_rn(__fsub_rn(neo__cuda_wide_get(c.x, i * c.x_row + j, 1), at_mean),
+                             scale);
+        };
+        const auto g = [&](int64_t j) {
+            return __fmul_rn(neo__cuda_wide_get(c.dy, i * c.dy_row + j, 1),
+                             c.weight ? c.weight[j] : 1.0f);
+        };
+        const float all = neo__cuda_norm_blocks(c.cols, g);
+        const float all_z =
+            neo__cuda_norm_blocks(c.cols, [&](int64_t j) { return __fmul_rn(g(j), z(j)); });
+        const float mean = c.centered ? __fdiv_rn(all, (float)c.cols) : 0.0f;
+        const float mean_z = __fdiv_rn(all_z, (float)c.cols);
+        for (int64_t j = threadIdx.x % 16; j < c.cols; j += 16) {
+            float dx = __fmul_rn(scale, __fmaf_rn(-z(j), mean_z, __fsub_rn(g(j), mean)));
+            if (more)
+                dx = __fadd_rn(neo__cuda_bf16_round(dx),
+                               neo__cuda_wide_get(more, i * c.cols + j, 1));
+            neo__cuda_wide_put(c.dx, i * c.dx_row + j, 1, dx);
+        }
+    }
+    /* A lane's numbers of a row from `from` on, of which `cols` are left, from memory and to it. A
+       loop for each kind, so that no load waits for a look at it. */
+    __device__ __forceinline__ void get(float (&v)[NEO__NORM_KEPT], const float *p, int64_t from,
+                                        int cols) const {
+        if (c.narrow_x)
+            NEO__NORM_EACH(u, at)
+                v[u] = u / 16 * 512 < cols ? neo__cuda_wide_get(p, from + at, 1) : 0.0f;
+        else NEO__NORM_EACH(u, at) v[u] = u / 16 * 512 < cols ? p[from + at] : 0.0f;
+    }
+    __device__ __forceinline__ void put(const float (&v)[NEO__NORM_KEPT], float *p, int64_t from,
+                                        int cols, int half) const {
+        if (half)
+            NEO__NORM_EACH(u, at) {
+                if (u / 16 * 512 < cols) neo__cuda_wide_put(p, from + at, 1, v[u]);
+            }
+        else NEO__NORM_EACH(u, at) if (u / 16 * 512 < cols) p[from + at] = v[u];
+    }
     /* Row i in registers; `cols` are left from this lane's first on. */
     __device__ __forceinline__ void forward(int64_t i, int first, int cols, float *stats) const {
-        const float *x = c.x + i * c.x_row + first, *add = more + i * c.cols + first;
+        const int64_t own = i * c.cols + first;
         const float *w = c.weight + first, *b = c.bias + first;
-        float *const to = sum + i * c.cols + first, v[NEO__NORM_KEPT], mean = 0.0f;
-        const int64_t y = i * c.y_row + first;
+        float v[NEO__NORM_KEPT], mean = 0.0f;
         const auto in = [cols](int u) { return u / 16 * 512 < cols; };
-        NEO__NORM_EACH(u, at) v[u] = in(u) ? x[at] : 0.0f;
-        if (sum) NEO__NORM_EACH(u, at) v[u] = in(u) ? __fadd_rn(v[u], add[at]) : 0.0f;
+        get(v, c.x, i * c.x_row + first, cols);
+        if (sum && c.narrow_x)
+            NEO__NORM_EACH(u, at)
+                v[u] = in(u) ? neo__cuda_bf16_round(__fadd_rn(
+                                   v[u], neo__cuda_wide_get(more, own + at, 1))) : 0.0f;
+        else if (sum)
+            NEO__NORM_EACH(u, at) v[u] = in(u) ? __fadd_rn(v[u], more[own + at]) : 0.0f;
         if (c.centered)
             mean = __fdiv_rn(neo__cuda_norm_sum([&](int u) { return v[u]; }), (float)c.cols);
         const float squares = neo__cuda_norm_sum([&](int u) {
@@ -3043,27 +3132,22 @@ template <bool BACK> struct neo__cuda_norm_rows {
         const float scale = __fdiv_rn(1.0f, __fsqrt_rn(square));
         if (first == 0 && c.centered) stats[0] = mean, stats[1] = scale;
         if (first == 0 && !c.centered) stats[0] = scale;
-        if (sum) NEO__NORM_EACH(u, at) if (in(u)) to[at] = v[u];
+        if (sum) put(v, sum, own, cols, c.narrow_x);
         NEO__NORM_EACH(u, at) {
             const float z = __fmul_rn(__fsub_rn(v[u], mean), scale);
             const float weight = c.weight && in(u) ? w[at] : 1.0f;
             v[u] = __fmaf_rn(z, weight, c.bias && in(u) ? b[at] : 0.0f);
         }
-        if (c.narrow_y)
-            NEO__NORM_EACH(u, at) { if (in(u)) neo__cuda_wide_put(c.y, y + at, 1, v[u]); }
-        else
-            NEO__NORM_EACH(u, at) if (in(u)) c.y[y + at] = v[u];
+        put(v, c.y, i * c.y_row + first, cols, c.narrow_y);
     }
     __device__ __forceinline__ void back(int64_t i, int first, int cols, const float *stats) const {
-        const float *x = c.x + i * c.x_row + first, *dy = c.dy + i * c.dy_row + first;
         const float *w = c.weight + first;
-        float *const to = sum + i * c.cols + first, *const dx = c.dx + i * c.dx_row + first;
-        uint16_t *const half = narrow + i * c.cols + first;
+        const int64_t own = i * c.cols + first;
         const float at_mean = c.centered ? stats[0] : 0.0f, scale = stats[c.centered ? 1 : 0];
         const auto in = [cols](int u) { return u / 16 * 512 < cols; };
         float z[NEO__NORM_KEPT], g[NEO__NORM_KEPT];
-        NEO__NORM_EACH(u, at) g[u] = in(u) ? dy[at] : 0.0f;
-        NEO__NORM_EACH(u, at) z[u] = in(u) ? x[at] : 0.0f;
+        get(g, c.dy, i * c.dy_row + first, cols);
+        get(z, c.x, i * c.x_row + first, cols);
         if (c.weight) NEO__NORM_EACH(u, at) g[u] = in(u) ? __fmul_rn(g[u], w[at]) : 0.0f;
         NEO__UNROLL for (int u = 0; u < NEO__NORM_KEPT; u++)
             z[u] = in(u) ? __fmul_rn(__fsub_rn(z[u], at_mean), scale) : 0.0f;
@@ -3071,15 +3155,20 @@ template <bool BACK> struct neo__cuda_norm_rows {
         const float all_z = neo__cuda_norm_sum([&](int u) { return __fmul_rn(g[u], z[u]); });
         const float mean = c.centered ? __fdiv_rn(all, (float)c.cols) : 0.0f;
         const float mean_z = __fdiv_rn(all_z, (float)c.cols);
-        NEO__NORM_EACH(u, at) {
+        NEO__UNROLL for (int u = 0; u < NEO__NORM_KEPT; u++)
             g[u] = __fmul_rn(scale, __fmaf_rn(-z[u], mean_z, __fsub_rn(g[u], mean)));
-            z[u] = sum && in(u) ? to[at] : 0.0f;
+        if (more) {
+            get(z, more, own, cols);
+            NEO__UNROLL for (int u = 0; u < NEO__NORM_KEPT; u++)
+                g[u] = __fadd_rn(neo__cuda_bf16_round(g[u]), z[u]);
         }
-        NEO__NORM_EACH(u, at) if (in(u)) dx[at] = g[u];
-        if (sum) NEO__NORM_EACH(u, at) if (in(u)) to[at] = __fadd_rn(z[u], g[u]);
+        NEO__NORM_EACH(u, at) z[u] = sum && in(u) ? sum[own + at] : 0.0f;
+        put(g, c.dx, i * c.dx_row + first, cols, c.narrow_x);
+        if (sum) NEO__NORM_EACH(u, at) if (in(u)) sum[own + at] = __fadd_rn(z[u], g[u]);
         if (narrow)
             NEO__NORM_EACH(u, at) {
-                if (in(u)) half[at] = neo__bf16_from_f32(sum ? __fadd_rn(z[u], g[u]) : g[u]);
+                if (in(u))
+                    narrow[own + at] = neo__bf16_from_f32(sum ? __fadd_rn(z[u], g[u]) : g[u]);
             }
     }
 };
@@ -3119,11 +3208,12 @@ static bool neo__cuda_norm_apart(const neo__norm_call *c, const neo__graph_span 
                                  const float *but) {
     const auto span = neo__cuda_rows_span;
     const int64_t stats = c->centered ? 2 : 1, y_bytes = c->narrow_y ? 2 : 4;
+    const int64_t bytes = c->narrow_x ? 2 : 4;
     const neo__graph_span with[] = {
-        span(c->x == but ? NULL : c->x, c->rows, c->x_row, c->cols, 4),
+        span(c->x == but ? NULL : c->x, c->rows, c->x_row, c->cols, bytes),
         span(c->y, c->rows, c->y_row, c->cols, y_bytes),
-        span(c->dy, c->rows, c->dy_row, c->cols, 4),
-        span(c->dx == but ? NULL : c->dx, c->rows, c->dx_row, c->cols, 4),
+        span(c->dy, c->rows, c->dy_row, c->cols, bytes),
+        span(c->dx == but ? NULL : c->dx, c->rows, c->dx_row, c->cols, bytes),
         span(c->stats, c->rows, stats, stats, 4),
         span(c->weight, 1, 0, c->cols, 4),
         span(c->dweight, 1, 0, c->cols, 4),
@@ -3143,14 +3233,17 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows<false> *job) 
     const neo__cuda_op *op = neo__graph_last(d);
     neo__cuda_add_job add;
     int64_t count;
+    const int half = job->c.narrow_x;
     if (!op || (op->kernel != (const void *)neo__cuda_each_kernel<neo__cuda_add_job, 4> &&
                 op->kernel != (const void *)neo__cuda_each_kernel<neo__cuda_add_job, 1>))
         return;
     neo__graph_argument(d, op, 0, &add, sizeof add);
     neo__graph_argument(d, op, 1, &count, sizeof count);
+    const int64_t bytes = half ? 2 : 4;
     if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols ||
-        !neo__cuda_norm_apart(&job->c, neo__cuda_rows_span(add.x, 1, 0, count), add.x) ||
-        !neo__cuda_norm_apart(&job->c, neo__cuda_rows_span(add.y, 1, 0, count), add.x))
+        add.narrow != half ||
+        !neo__cuda_norm_apart(&job->c, neo__cuda_rows_span(add.x, 1, 0, count, bytes), add.x) ||
+        !neo__cuda_norm_apart(&job->c, neo__cuda_rows_span(add.y, 1, 0, count, bytes), add.x))
         return;
     job->sum = add.x, job->more = add.y;
     neo__graph_drop_last(d);
@@ -3162,9 +3255,13 @@ static bool neo__cuda_norm_noted(neo__cuda *gpu, const neo__cuda_op *op, neo__cu
     typedef neo__cuda_norm_beside<NEO__COLUMNS_F32> wide;
     typedef neo__cuda_norm_beside<NEO__COLUMNS_PAIRS> pairs;
     with->count = 0;
-    *size = is(neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, wide>)    ? 4
-            : is(neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, pairs>) ? 2
-                                                                          : 0;
+    *size = 0;
+    if (is(neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, wide>) ||
+        is(neo__cuda_columns_kernel<NEO__COLUMNS_BF16, true, wide>))
+        *size = 4;
+    if (is(neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, pairs>) ||
+        is(neo__cuda_columns_kernel<NEO__COLUMNS_BF16, true, pairs>))
+        *size = 2;
     if (*size) neo__graph_argument(gpu, op, 1, with, sizeof *with);
     else if (!is(neo__cuda_norm_kernel<true>)) return false;
     else neo__graph_argument(gpu, op, 0, &with->rows, sizeof with->rows);
@@ -3182,7 +3279,9 @@ static int neo__cuda_norm_before(neo__cuda *gpu, float *x, const float *y, int64
     const neo__norm_call *c = &job->c;
     const neo__graph_span from = neo__cuda_rows_span(x, 1, 0, count);
     const neo__graph_span to = narrow ? neo__cuda_rows_span(narrow, 1, 0, count, 2) : from;
-    if (count != c->rows * c->cols || !neo__cuda_norm_apart(c, to, narrow ? NULL : y)) return 0;
+    if (count != c->rows * c->cols || c->narrow_x || job->more ||
+        !neo__cuda_norm_apart(c, to, narrow ? NULL : y))
+        return 0;
     for (int i = 0; i < with.count; i++)
         if (!to.apart(neo__cuda_columns_span(with.sums[i], size)) ||
             !to.apart(neo__cuda_rows_span(with.sums[i].sum, 1, 0, with.sums[i].cols)))
@@ -3195,6 +3294,24 @@ static int neo__cuda_norm_before(neo__cuda *gpu, float *x, const float *y, int64
         if (job->sum || c->dx != y || c->dx_row != c->cols || x == y) return 0;
         job->sum = x;
     }
+    memcpy(gpu->recording->arguments + op->at + op->argument[size ? 1 : 0], job, sizeof *job);
+    return 1;
+}
+/* dx += y, where dx of bf16 is what was noted last: 1 if that note does it. */
+static int neo__cuda_norm_onto(neo__cuda *gpu, const float *dx, const float *y, int64_t count) {
+    const neo__cuda_op *op = neo__graph_last(gpu);
+    neo__cuda_norm_with with;
+    int size;
+    if (!neo__cuda_norm_noted(gpu, op, &with, &size)) return 0;
+    neo__cuda_norm_rows<true> *const job = &with.rows;
+    const neo__norm_call *c = &job->c;
+    const neo__graph_span more = neo__cuda_rows_span(y, 1, 0, count, 2);
+    if (!c->narrow_x || c->dx != dx || c->dx_row != c->cols || count != c->rows * c->cols ||
+        job->more || !neo__cuda_norm_apart(c, more, NULL))
+        return 0;
+    for (int i = 0; i < with.count; i++)
+        if (!more.apart(neo__cuda_rows_span(with.sums[i].sum, 1, 0, with.sums[i].cols))) return 0;
+    job->more = y;
     memcpy(gpu->recording->arguments + op->at + op->argument[size ? 1 : 0], job, sizeof *job);
     return 1;
 }
@@ -3227,8 +3344,8 @@ static void neo__cuda_norm_take(neo__cuda *gpu, const neo__cuda_columns *own, co
         neo__graph_drop_last(gpu);
     }
 }
-/* The sums for a norm's weights, its rows, and what goes with them. */
-template <int KIND>
+/* The sums for a norm's weights, its rows, and what goes with them. OWN: kind of these sums. */
+template <int OWN, int KIND>
 static neo_status neo__cuda_norm_back(neo__cuda *gpu, const neo__cuda_columns *own,
                                       const neo__cuda_norm_rows<true> &rows, unsigned blocks) {
     const auto alone = neo__cuda_columns_kernel<KIND, false, neo__cuda_late_tree>;
@@ -3244,7 +3361,7 @@ static neo_status neo__cuda_norm_back(neo__cuda *gpu, const neo__cuda_columns *o
         at += neo__cuda_columns_bytes(&with.sums[i]);
         blocks += (unsigned)(with.sums[i].across * with.sums[i].down);
     }
-    return neo__cuda_columns_run<NEO__COLUMNS_F32, true>(gpu, *own, bytes, with, blocks);
+    return neo__cuda_columns_run<OWN, true>(gpu, *own, bytes, with, blocks);
 }
 static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     const int lanes = neo__cuda_norm_lanes(*call);
@@ -3259,8 +3376,10 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
         NEO__ZERO(neo__cuda_columns, c);
         float *const dx = call->dx;
         const bool beside =
-            rows > 0 && neo__cuda_norm_apart(
-                            call, neo__cuda_rows_span(dx, rows, call->dx_row, call->cols), dx);
+            rows > 0 &&
+            neo__cuda_norm_apart(call,
+                                 neo__cuda_rows_span(dx, rows, call->dx_row, call->cols,
+                                                     call->narrow_x ? 2 : 4), dx);
         const unsigned blocks =
             beside ? neo__cuda_blocks(d, rows, NEO__CUDA_THREADS / lanes) : 0;
         const neo__cuda_op *op = neo__graph_last(d);
@@ -3269,9 +3388,13 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
         (void)neo__cuda_columns_cut(d, &c, 32);
         const auto pairs = neo__cuda_columns_kernel<NEO__COLUMNS_PAIRS, false, neo__cuda_late_tree>;
-        NEO__TRY(op && op->kernel == (const void *)pairs
-                     ? neo__cuda_norm_back<NEO__COLUMNS_PAIRS>(d, &c, job, blocks)
-                     : neo__cuda_norm_back<NEO__COLUMNS_F32>(d, &c, job, blocks));
+        const bool paired = op && op->kernel == (const void *)pairs;
+        const auto run = call->narrow_x
+                             ? paired ? neo__cuda_norm_back<NEO__COLUMNS_BF16, NEO__COLUMNS_PAIRS>
+                                      : neo__cuda_norm_back<NEO__COLUMNS_BF16, NEO__COLUMNS_F32>
+                         : paired ? neo__cuda_norm_back<NEO__COLUMNS_F32, NEO__COLUMNS_PAIRS>
+                                  : neo__cuda_norm_back<NEO__COLUMNS_F32, NEO__COLUMNS_F32>;
+        NEO__TRY(run(d, &c, job, blocks));
         if (beside) return NEO_OK; /* else dx comes after them: it may be dy */
     }
     return neo__cuda_run(d, "norm", neo__cuda_norm_kernel<true>, rows, lanes, job);
@@ -3731,11 +3854,12 @@ NEO__GPU int64_t neo__cuda_bias_bucket(const neo__attention_bias &bias, int64_t 
     const uint64_t asked = (uint64_t)bias.asked[row0 + i], time = (uint64_t)bias.times[row0 + j];
     return neo__bias_bucket(&bias, (int64_t)(asked - time));
 }
-/* The products s of query i and the keys from k0 that it sees become scores, by a half-warp. */
+/* The products s of query i and the keys from k0 that it sees, times `scale`, become scores, by a
+   half-warp. */
 NEO__GPU void neo__cuda_bias_scores(const neo__attention_call &call, const neo__cuda_head &head,
-                                    int i, int k0, int seen, float *s) {
+                                    int i, int k0, int seen, float *s, float scale) {
     for (int j = (int)threadIdx.x % 16; j < seen; j += 16) {
-        float x = __fmul_rn(s[j], call.scale);
+        float x = __fmul_rn(s[j], scale);
         for (int b = 0; b < call.biases; b++) {
             const neo__attention_bias &bias = call.bias[b];
             x = __fadd_rn(x, bias.table[head.head * bias.table_row +
@@ -3771,7 +3895,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU ||
         __syncthreads();
         for (int i = (int)threadIdx.x / 16; i < m; i += NEO__HALVES) {
             const int seen = neo__cuda_seen(c, h.first + i, k0, n);
-            if constexpr (BIASED) neo__cuda_bias_scores(c, h, h.first + i, k0, seen, s[i]);
+            if constexpr (BIASED) neo__cuda_bias_scores(c, h, h.first + i, k0, seen, s[i], c.scale);
             if constexpr (SILU) neo__vec_silu_tile_warp(s[i], NULL, seen, scale, c.share, 0.0f);
             else {
                 if (threadIdx.x % 16 == 0) fade[i] = 1.0f; /* the lane that will multiply it */
@@ -3799,27 +3923,46 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, PARTS > 1 || SILU ||
                 __fadd_rn(max[i], neo__vlog_warp(sum[i]));
 }
 
+/* Products of 64 rows, of up to 64 columns, by tensor cores: see neo__cuda_dots_bf16. */
+struct neo__cuda_dots_stage {
+    __align__(16) uint16_t tile[NEO__KEYS][NEO__KEYS + 8];
+};
+NEO__GPU void neo__cuda_dots_bf16(neo__cuda_dots_stage &stage, int64_t dim, const float *x,
+                                  int64_t x_row, int m, const float *y, int64_t y_row, int n,
+                                  float by, float (*to)[NEO__KEYS_ROW]);
+#define NEO__LOG2_E 1.44269504f
 /* P and dS of the queries from q0 and the keys from k0; with biases dS is theirs, times `by`. */
-template <bool SILU, bool BIASED>
+template <bool SILU, bool BIASED, class Stage>
 NEO__GPU void
-neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
-                         neo__cuda_pair::shared &stage, int q0, int m, int k0, int n,
-                         float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW], float by) {
+neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h, Stage &stage,
+                         int q0, int m, int k0, int n, float (*p)[NEO__KEYS_ROW],
+                         float (*ds)[NEO__KEYS_ROW], float by) {
+    constexpr bool MMA = sizeof(Stage) == sizeof(neo__cuda_dots_stage);
     const float scale = BIASED ? 1.0f : c.scale, slope = BIASED ? c.share : c.slope;
-    const float *dy = c.dy + (h.row0 + q0) * c.dy_row + h.column;
-    neo__cuda_dots(stage, c.dim, c.q + (h.row0 + q0) * c.q_row + h.column, c.q_row, m,
-                   c.k + (h.row0 + k0) * c.k_row + h.column, c.k_row, n, p);
-    neo__cuda_dots(stage, c.dim, dy, c.dy_row, m, c.v + (h.row0 + k0) * c.v_row + h.column,
-                   c.v_row, n, ds);
+    const auto of = [&](const float *x, int64_t row, int i) {
+        return x + (h.row0 + i) * row + h.column;
+    };
+    if constexpr (MMA) {
+        neo__cuda_dots_bf16(stage, c.dim, of(c.q, c.q_row, q0), c.q_row, m, of(c.k, c.k_row, k0),
+                            c.k_row, n, c.scale * NEO__LOG2_E, p);
+        neo__cuda_dots_bf16(stage, c.dim, of(c.dy, c.dy_row, q0), c.dy_row, m,
+                            of(c.v, c.v_row, k0), c.v_row, n, 1.0f, ds);
+    } else {
+        neo__cuda_dots(stage, c.dim, of(c.q, c.q_row, q0), c.q_row, m, of(c.k, c.k_row, k0),
+                       c.k_row, n, p);
+        neo__cuda_dots(stage, c.dim, of(c.dy, c.dy_row, q0), c.dy_row, m, of(c.v, c.v_row, k0),
+                       c.v_row, n, ds);
+    }
     __syncthreads();
     for (int i = (int)threadIdx.x / 16; i < m; i += NEO__HALVES) {
         const int64_t row = h.row0 + q0 + i;
         const int seen = neo__cuda_seen(c, q0 + i, k0, n);
-        if constexpr (BIASED) neo__cuda_bias_scores(c, h, q0 + i, k0, seen, p[i]);
+        if constexpr (BIASED)
+            neo__cuda_bias_scores(c, h, q0 + i, k0, seen, p[i], MMA ? 1.0f / NEO__LOG2_E : c.scale);
         if constexpr (SILU) neo__vec_silu_tile_warp(p[i], ds[i], seen, scale, c.share, slope);
         else {
             const float lse = c.lse[row * c.lse_row + h.head];
-            const float delta = neo__row_dot_warp(0.0f, dy + i * c.dy_row,
+            const float delta = neo__row_dot_warp(0.0f, of(c.dy, c.dy_row, q0 + i),
                                                   c.y + row * c.y_row + h.column, c.dim);
             neo__vec_softmax_tile_grad_warp(p[i], ds[i], seen, scale, lse, delta);
         }
@@ -3916,10 +4059,10 @@ NEO__GPU void neo__cuda_bias_times(const neo__attention_call &call, const neo__a
     __syncthreads();
 }
 /* Sums of each head of a sequence for the tables. lanes: memory of the block, bias by bias. */
-template <bool SILU>
+template <bool SILU, class Stage>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
     neo__cuda_bias_kernel(const neo__attention_call c, float *lanes, int64_t block_lanes) {
-    __shared__ neo__cuda_pair::shared stage;
+    __shared__ Stage stage;
     __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
     __shared__ float sum[2 * NEO__KEYS];
     __shared__ int bucket[2 * NEO__KEYS];
@@ -3979,7 +4122,7 @@ struct neo__cuda_attention_blocks {
         tiles = (uint32_t)(call->offsets ? numbers : numbers / call->sequences);
     }
 };
-template <bool SILU>
+template <bool SILU, class Stage>
 static neo_status neo__cuda_bias_grads(neo__cuda *gpu, const neo__attention_call *call) {
     int64_t lanes = 0;
     int some = 0;
@@ -3991,7 +4134,7 @@ static neo_status neo__cuda_bias_grads(neo__cuda *gpu, const neo__attention_call
     const unsigned blocks = (unsigned)NEO__MIN(call->sequences * call->heads,
                                                (int64_t)gpu->processors * 2);
     NEO__TRY(neo__cuda_reserve(gpu, (size_t)(blocks * lanes) * sizeof(float)));
-    return neo__cuda_launch(gpu, "attention", neo__cuda_bias_kernel<SILU>, {blocks}, *call,
+    return neo__cuda_launch(gpu, "attention", neo__cuda_bias_kernel<SILU, Stage>, {blocks}, *call,
                             (float *)(void *)gpu->work, lanes);
 }
 template <int PARTS, bool SILU, bool BIASED>
@@ -4003,7 +4146,7 @@ static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_c
         return neo__cuda_launch(gpu, "attention", kernel, where, *call, blocks.tiles);
     };
     if (!call->backward) return launch(neo__cuda_attention_kernel<PARTS, SILU, BIASED>);
-    if constexpr (BIASED) NEO__TRY(neo__cuda_bias_grads<SILU>(gpu, call));
+    if constexpr (BIASED) NEO__TRY((neo__cuda_bias_grads<SILU, neo__cuda_pair::shared>(gpu, call)));
     if (call->dk || call->dv)
         NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true, SILU, BIASED>)));
     return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false, SILU, BIASED>) : NEO_OK;
@@ -4013,7 +4156,9 @@ static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_c
    Where neo_attention_desc.dtype is bf16 and the device is not exact. q, k, v, dy, P and dS are
    rounded to bf16 as they become operands; sums, maxima and exponentials are f32. q takes the
    scale and log2 e with it, so that scores are exponents of 2. Of SiLU P is log2 e times too large
-   therefore, until its sums are scaled; by its 1/n they are, too.
+   therefore, until its sums are scaled; by its 1/n they are, too. What is bf16 in memory (NARROW:
+   q, k, v, y and all gradients, or none) stays as it is: scores take the scale and log2 e there, in
+   the fma of the exponent that they become, and own rows the sign of a scale below 0.
 
    A warp owns 16 rows, of which it keeps all sums; the rows that these meet come through shared
    memory in tiles: they are loaded while the tile before is used, and rounded where they are
@@ -4023,7 +4168,7 @@ static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_c
    than their numbers, so that eight of them, which ldmatrix reads at once, fill all banks.
 
    Biases are added to the scores in registers. The gradients of their tables are those of the f32
-   kernel, of the same lse. */
+   kernel, of the same lse, but for its products, which are of the same operands as here. */
 NEO__GPU uint32_t neo__cuda_bf16_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     uint32_t pair;
@@ -4070,7 +4215,6 @@ NEO__GPU void neo__cuda_ldmatrix(uint32_t (&to)[4], const uint16_t *row) {
                      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
 #endif
 }
-#define NEO__LOG2_E 1.44269504f
 /* The sigmoid of x / log2 e. */
 NEO__GPU float neo__cuda_gate_bf16(float x) {
 #if defined(__CUDA_ARCH__)
@@ -4111,22 +4255,29 @@ template <int N, int D, int THREADS> struct neo__cuda_coming {
         }
     }
 };
-/* The same of bf16, which stays as it is. */
+/* 0x80008000 where a scale is below 0: it turns the signs of two numbers of bf16. */
+NEO__GPU uint32_t neo__cuda_bf16_signs(float scale) { return scale < 0.0f ? 0x80008000u : 0u; }
+/* The same of bf16, of which a thread has 16 bytes at a time; of `scale` the sign alone counts. */
 template <int N, int D, int THREADS> struct neo__cuda_coming_narrow {
-    typedef neo__cuda_coming<N, D, THREADS> wide;
-    uint2 x[wide::COUNT];
+    static constexpr int STEP = THREADS / (D / 8), COUNT = (N + STEP - 1) / STEP;
+    uint4 x[COUNT];
+    NEO__GPU int row() { return (int)threadIdx.x / (D / 8); }
+    NEO__GPU int col() { return (int)threadIdx.x % (D / 8) * 8; }
     __device__ __forceinline__ void load(const float *from, int step, int rows, int cols) {
-        NEO__UNROLL for (int e = 0; e < wide::COUNT; e++) {
-            const int at = wide::row() + e * wide::STEP;
-            x[e] = make_uint2(0, 0);
-            if (at < rows && wide::col() < cols)
-                x[e] = *(const uint2 *)(const void *)neo__cuda_number<true>(
-                    from, (int64_t)at * step + wide::col());
+        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
+            const int at = row() + e * STEP;
+            x[e] = make_uint4(0, 0, 0, 0);
+            if (at < rows && (N % STEP == 0 || at < N) && col() < cols)
+                x[e] = *(const uint4 *)(const void *)neo__cuda_number<true>(
+                    from, (int64_t)at * step + col());
         }
     }
-    __device__ __forceinline__ void store(uint16_t (*to)[D + 8], float) const {
-        NEO__UNROLL for (int e = 0; e < wide::COUNT; e++)
-            *(uint2 *)(void *)&to[wide::row() + e * wide::STEP][wide::col()] = x[e];
+    __device__ __forceinline__ void store(uint16_t (*to)[D + 8], float scale) const {
+        const uint32_t turn = neo__cuda_bf16_signs(scale);
+        NEO__UNROLL for (int e = 0; e < COUNT; e++)
+            if (N % STEP == 0 || row() + e * STEP < N)
+                *(uint4 *)(void *)&to[row() + e * STEP][col()] = make_uint4(
+                    x[e].x ^ turn, x[e].y ^ turn, x[e].z ^ turn, x[e].w ^ turn);
     }
 };
 template <bool NARROW, int N, int D, int THREADS> struct neo__cuda_coming_of {
@@ -4135,7 +4286,7 @@ template <bool NARROW, int N, int D, int THREADS> struct neo__cuda_coming_of {
 template <int N, int D, int THREADS> struct neo__cuda_coming_of<true, N, D, THREADS> {
     typedef neo__cuda_coming_narrow<N, D, THREADS> type;
 };
-/* 16 rows as left operands, one for each 16 columns; of bf16 as they are. */
+/* 16 rows as left operands, one for each 16 columns; of bf16 as they are, but for scale's sign. */
 template <int D, bool NARROW = false>
 NEO__GPU void neo__cuda_own_rows(uint32_t (*to)[4], const float *from, int64_t step, int rows,
                                  int cols, float scale) {
@@ -4149,7 +4300,8 @@ NEO__GPU void neo__cuda_own_rows(uint32_t (*to)[4], const float *from, int64_t s
                 if (NARROW) pair = ((const uint32_t *)(const void *)from)[(row * step + col) / 2];
                 else x = neo__cuda_load<2>(from + row * step + col);
             }
-            to[k][i] = NARROW ? pair : neo__cuda_bf16_pair(x.v[0] * scale, x.v[1] * scale);
+            to[k][i] = NARROW ? pair ^ neo__cuda_bf16_signs(scale)
+                              : neo__cuda_bf16_pair(x.v[0] * scale, x.v[1] * scale);
         }
 }
 /* s = the products of 16 rows, which are in registers or SHARED, from the lane's address on, with
@@ -4172,6 +4324,26 @@ NEO__GPU void neo__cuda_scores(float (&s)[N / 8][4], const uint32_t (*own)[4],
             neo__cuda_mma_bf16(s[n / 8 + 1], a, b + 2);
         }
     }
+}
+/* neo__cuda_dots by tensor cores, of x times `by`: a warp has 16 rows and 32 columns. */
+NEO__GPU void neo__cuda_dots_bf16(neo__cuda_dots_stage &stage, int64_t dim, const float *x,
+                                  int64_t x_row, int m, const float *y, int64_t y_row, int n,
+                                  float by, float (*to)[NEO__KEYS_ROW]) {
+    enum { D = NEO__KEYS, N = 32 };
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int row0 = warp / 2 * 16, col0 = warp % 2 * N;
+    uint32_t own[D / 16][4];
+    float s[N / 8][4];
+    neo__cuda_coming<NEO__KEYS, D, NEO__CUDA_THREADS> all;
+    all.load(y, (int)y_row, n, (int)dim);
+    __syncthreads(); /* the last product has read the tile */
+    all.store(stage.tile, 1.0f);
+    __syncthreads();
+    neo__cuda_own_rows<D>(own, x + row0 * x_row, x_row, m - row0, (int)dim, by);
+    neo__cuda_scores<D, N, false>(s, own, NULL, stage.tile + col0);
+    NEO__UNROLL for (int j = 0; j < N / 8; j++)
+        NEO__UNROLL for (int i = 0; i < 4; i++)
+            to[row0 + lane / 4 + i / 2 * 8][col0 + 8 * j + lane % 4 * 2 + i % 2] = s[j][i];
 }
 /* sum += p x: 16 rows of N terms, the N rows of a tile. */
 template <int D, int N>
@@ -4289,27 +4461,34 @@ NEO__GPU bool neo__cuda_unseen(int n, int i, int seen, int last) {
     const int key = 8 * n + (int)threadIdx.x % 4 * 2 + i % 2;
     return key >= NEO__MIN(seen + i / 2 * 8, last);
 }
+/* A score as an exponent of 2, less x; of NARROW it has no scale yet. */
+template <bool NARROW> NEO__GPU float neo__cuda_exponent(float score, float unit, float less) {
+    return NARROW ? __fmaf_rn(score, unit, -less) : score - less;
+}
 /* One tile of N keys: s becomes P of SiLU; !edge: all are seen. */
-template <int N>
-NEO__GPU void neo__cuda_silu_bf16(float (&s)[N / 8][4], int seen, int last, bool edge) {
+template <int N, bool NARROW>
+NEO__GPU void neo__cuda_silu_bf16(float (&s)[N / 8][4], float unit, int seen, int last, bool edge) {
     NEO__UNROLL for (int n = 0; n < N / 8; n++)
         NEO__UNROLL for (int i = 0; i < 4; i++) {
+            if (NARROW) s[n][i] *= unit;
             s[n][i] *= neo__cuda_gate_bf16(s[n][i]);
             if (edge && neo__cuda_unseen(n, i, seen, last)) s[n][i] = 0.0f;
         }
 }
-/* The same of a softmax: what was summed fades. */
-template <int D, int N>
-NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, bool edge,
-                                     float (&max)[2], float (&sum)[2], float (&out)[D / 8][4]) {
+/* The same of a softmax: what was summed fades. max: of exponents. */
+template <int D, int N, bool NARROW>
+NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], float unit, int seen, int last,
+                                     bool edge, float (&max)[2], float (&sum)[2],
+                                     float (&out)[D / 8][4]) {
     if (edge)
         NEO__UNROLL for (int n = 0; n < N / 8; n++)
             NEO__UNROLL for (int i = 0; i < 4; i++)
                 if (neo__cuda_unseen(n, i, seen, last)) s[n][i] = neo__f32_bits(0xFF800000u);
     NEO__UNROLL for (int r = 0; r < 2; r++) {
-        float most = max[r];
+        float most = NARROW ? s[0][2 * r] : max[r];
         NEO__UNROLL for (int n = 0; n < N / 8; n++)
             most = fmaxf(most, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        if (NARROW) most = fmaxf(max[r], most * unit);
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
         const float fade = neo__cuda_exp2(max[r] - most);
@@ -4319,12 +4498,11 @@ NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, b
             NEO__UNROLL for (int i = 2 * r; i < 2 * r + 2; i++) out[n][i] *= fade;
         NEO__UNROLL for (int n = 0; n < N / 8; n++)
             NEO__UNROLL for (int i = 2 * r; i < 2 * r + 2; i++) {
-                s[n][i] = neo__cuda_exp2(s[n][i] - most);
+                s[n][i] = neo__cuda_exp2(neo__cuda_exponent<NARROW>(s[n][i], unit, most));
                 sum[r] += s[n][i];
             }
     }
 }
-/* NARROW, here and in the backward: y, dy, dq, dk and dv are bf16. */
 template <int D, bool NARROW, bool SILU, bool BIASED>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 || BIASED ? 1 : 2)
     neo__cuda_attention_mma_kernel(const neo__attention_call c, uint32_t tiles) {
@@ -4339,13 +4517,16 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 || BIASED ? 1
     const int q0 = (int)(h.tiles - 1 - h.turn) * NEO__MMA_QUERIES; /* long ones first */
     const int mine = q0 + (int)threadIdx.x / 32 * 16, row = mine + (int)threadIdx.x % 32 / 4;
     const int end = c.causal ? NEO__MIN(q0 + (int)NEO__MMA_QUERIES, h.length) : h.length;
-    const float *k = c.k + h.row0 * c.k_row + column, *v = c.v + h.row0 * c.v_row + column;
+    const float *k = neo__cuda_number<NARROW>(c.k, h.row0 * c.k_row + column);
+    const float *v = neo__cuda_number<NARROW>(c.v, h.row0 * c.v_row + column);
+    const float unit = c.scale * NEO__LOG2_E, size = fabsf(unit);
     uint32_t q[D / 16][4];
     float out[D / 8][4] = {}, max[2], sum[2] = {0.0f, 0.0f};
     max[0] = max[1] = neo__f32_bits(0xFF800000u);
-    neo__cuda_own_rows<D>(q, c.q + (h.row0 + mine) * c.q_row + column, c.q_row, h.length - mine,
-                          dim, c.scale * NEO__LOG2_E);
-    neo__cuda_coming<N, D, NEO__CUDA_THREADS> next;
+    neo__cuda_own_rows<D, NARROW>(
+        q, neo__cuda_number<NARROW>(c.q, (h.row0 + mine) * c.q_row + column), c.q_row,
+        h.length - mine, dim, unit);
+    typename neo__cuda_coming_of<NARROW, N, D, NEO__CUDA_THREADS>::type next;
     next.load(k, k_row, end, dim), next.store(tile[0][0], 1.0f);
     next.load(v, v_row, end, dim), next.store(tile[0][1], 1.0f);
     const auto differences = [&](int from, int side) { /* of the block's rows and the tile's */
@@ -4358,7 +4539,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 || BIASED ? 1
         const int k1 = k0 + N, last = h.length - k0;
         const bool more = k1 < end, sees = !c.causal || k0 < mine + 16;
         float s[N / 8][4];
-        k += (int64_t)N * k_row, v += (int64_t)N * v_row;
+        k = neo__cuda_number<NARROW>(k, (int64_t)N * k_row);
+        v = neo__cuda_number<NARROW>(v, (int64_t)N * v_row);
         if (more) next.load(k, k_row, end - k1, dim);
         if (sees) neo__cuda_scores<D, N, false>(s, q, NULL, tile[side][0]);
         if (more) next.store(tile[side ^ 1][0], 1.0f), next.load(v, v_row, end - k1, dim);
@@ -4368,8 +4550,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 || BIASED ? 1
                 neo__cuda_bias_bf16<N, false>(c, h, s, of_rows[side], q0 - k0 - (N - 1), row, k0);
             const bool edge = last < N || (c.causal && k1 > mine + 1);
             const int seen = c.causal ? row + 1 - k0 : last;
-            if constexpr (SILU) neo__cuda_silu_bf16<N>(s, seen, last, edge);
-            else neo__cuda_softmax_bf16<D, N>(s, seen, last, edge, max, sum, out);
+            if constexpr (SILU) neo__cuda_silu_bf16<N, NARROW>(s, size, seen, last, edge);
+            else neo__cuda_softmax_bf16<D, N, NARROW>(s, size, seen, last, edge, max, sum, out);
             neo__cuda_mix_bf16<D, N>(out, s, tile[side][1]);
         }
         if (more) next.store(tile[side ^ 1][1], 1.0f);
@@ -4409,25 +4591,26 @@ NEO__GPU bool neo__cuda_apart(int n, int i, int from, int row, int length, bool 
    are the first column and the lane's first row; edge: not all of them see each other. What a query
    knows of itself, its lse and its delta, is of_query[column] if columns are queries, else the
    lane's. */
-template <int N, bool OF_KEYS>
-NEO__GPU void neo__cuda_slopes_bf16(float (&p)[N / 8][4], float (&ds)[N / 8][4],
+template <int N, bool OF_KEYS, bool NARROW>
+NEO__GPU void neo__cuda_slopes_bf16(float (&p)[N / 8][4], float (&ds)[N / 8][4], float unit,
                                     const float2 *of_query, const float2 (&own)[2], int from,
                                     int row, int length, bool causal, bool edge) {
     NEO__UNROLL for (int n = 0; n < N / 8; n++)
         NEO__UNROLL for (int i = 0; i < 4; i++) {
             const int col = 8 * n + (int)threadIdx.x % 4 * 2 + i % 2;
             const float2 query = OF_KEYS ? of_query[col] : own[i / 2];
-            p[n][i] = neo__cuda_exp2(p[n][i] - query.x);
+            p[n][i] = neo__cuda_exp2(neo__cuda_exponent<NARROW>(p[n][i], unit, query.x));
             if (edge && neo__cuda_apart<OF_KEYS>(n, i, from, row, length, causal)) p[n][i] = 0.0f;
             ds[n][i] = p[n][i] * (ds[n][i] - query.y);
         }
 }
 /* The same of SiLU: scores p become P, and slope what dP is to be multiplied by. */
-template <int N, bool OF_KEYS>
-NEO__GPU void neo__cuda_silu_slopes_bf16(float (&p)[N / 8][4], float (&slope)[N / 8][4], int from,
-                                         int row, int length, bool causal, bool edge) {
+template <int N, bool OF_KEYS, bool NARROW>
+NEO__GPU void neo__cuda_silu_slopes_bf16(float (&p)[N / 8][4], float (&slope)[N / 8][4], float unit,
+                                         int from, int row, int length, bool causal, bool edge) {
     NEO__UNROLL for (int n = 0; n < N / 8; n++)
         NEO__UNROLL for (int i = 0; i < 4; i++) {
+            if (NARROW) p[n][i] *= unit;
             const float gate = neo__cuda_gate_bf16(p[n][i]);
             p[n][i] *= gate;
             slope[n][i] = gate + p[n][i] * (1.0f / NEO__LOG2_E) * (1.0f - gate);
@@ -4455,34 +4638,50 @@ NEO__GPU void neo__cuda_query_deltas(const neo__attention_call &call, const neo_
 /* Operands of a block of the backward: of its own 64 rows one of either product, and of the rows
    that it goes through the others, from `begin` on. OF_KEYS: its own are keys and values. */
 template <bool OF_KEYS, bool NARROW> struct neo__cuda_back_rows {
-    enum { Y_NARROW = NARROW && OF_KEYS, OWN_NARROW = NARROW && !OF_KEYS };
     const float *own_x, *own_y, *x, *y;
     int64_t own_x_row, own_y_row;
     int x_row, y_row;
     __device__ __forceinline__ neo__cuda_back_rows(const neo__attention_call &c,
                                                    const neo__cuda_head &h, int begin) {
         const int64_t column = h.head * c.dim;
-        const float *const k = c.k + h.row0 * c.k_row + column;
-        const float *const q = c.q + h.row0 * c.q_row + column;
-        const float *const v = c.v + h.row0 * c.v_row + column;
-        const float *const dy = neo__cuda_number<NARROW>(c.dy, h.row0 * c.dy_row + column);
+        const auto at = [&](const float *p, int64_t row) {
+            return neo__cuda_number<NARROW>(p, h.row0 * row + column);
+        };
+        const float *const k = at(c.k, c.k_row), *const q = at(c.q, c.q_row);
+        const float *const v = at(c.v, c.v_row), *const dy = at(c.dy, c.dy_row);
         own_x = OF_KEYS ? k : q, own_x_row = OF_KEYS ? c.k_row : c.q_row;
         own_y = OF_KEYS ? v : dy, own_y_row = OF_KEYS ? c.v_row : c.dy_row;
         x_row = (int)(OF_KEYS ? c.q_row : c.k_row);
         y_row = (int)(OF_KEYS ? c.dy_row : c.v_row);
-        x = (OF_KEYS ? q : k) + (int64_t)begin * x_row;
-        y = neo__cuda_number<Y_NARROW>(OF_KEYS ? dy : v, (int64_t)begin * y_row);
+        x = OF_KEYS ? q : k, y = OF_KEYS ? dy : v;
+        pass(begin);
     }
     /* The next n rows of x and y come. */
     __device__ __forceinline__ void pass(int n) {
-        x += (int64_t)n * x_row, y = neo__cuda_number<Y_NARROW>(y, (int64_t)n * y_row);
+        x = neo__cuda_number<NARROW>(x, (int64_t)n * x_row);
+        y = neo__cuda_number<NARROW>(y, (int64_t)n * y_row);
     }
 };
-/* Lse and delta of query i, of `length`. */
-NEO__GPU float2 neo__cuda_back_query(const neo__attention_call &c, int length, const float *lse,
-                                     const float *delta, int i) {
-    if (i >= length) return make_float2(0.0f, 0.0f);
-    return make_float2(lse[i * c.lse_row] * NEO__LOG2_E, delta[i * c.heads]);
+/* Lse and delta of the thread's query, of those from `from` on. */
+NEO__GPU float2 neo__cuda_back_query(const neo__attention_call &c, const neo__cuda_head &head,
+                                     const float *delta, int from) {
+    const int i = from + (int)threadIdx.x;
+    const float *const lse_at = c.lse + head.row0 * c.lse_row + head.head;
+    if (i >= head.length) return make_float2(0.0f, 0.0f);
+    return make_float2(lse_at[i * c.lse_row] * NEO__LOG2_E,
+                       (delta + head.row0 * c.heads + head.head)[i * c.heads]);
+}
+/* The lowest difference of the block's rows, from own0 on, and the tile's N. */
+template <bool OF_KEYS, int N> NEO__GPU int neo__cuda_back_lowest(int own0, int from) {
+    return OF_KEYS ? from - own0 - (NEO__MMA_OWN - 1) : own0 - from - (N - 1);
+}
+/* The places of a head's sums. */
+template <bool OF_KEYS>
+NEO__GPU void neo__cuda_back_begin(const neo__attention_call &c, const neo__cuda_head &head,
+                                   int64_t *at) {
+    if (threadIdx.x != 0) return;
+    at[0] = head.row0 * (OF_KEYS ? c.dk_row : c.dq_row) + head.head * c.dim;
+    at[1] = head.row0 * c.dv_row + head.head * c.dim;
 }
 /* A block's sums of 16 rows a warp, times `by`, to memory, unless there is none. */
 template <int D, bool NARROW>
@@ -4491,6 +4690,60 @@ NEO__GPU void neo__cuda_back_put(const float (&sum)[D / 8][4], float *to, int64_
     if (to)
         neo__cuda_put_rows<D, NARROW>(sum, (float *)(uintptr_t)neo__cuda_number<NARROW>(to, at),
                                       row, rows, dim, by, by);
+}
+/* A block's own rows of either product: those of x, SHARED by way of own_tile, times `by`. */
+template <int D, bool NARROW, bool SHARED, class Rows>
+NEO__GPU void neo__cuda_back_own(uint32_t (*own)[4], uint32_t (*own_2)[4],
+                                 uint16_t (*own_tile)[D + 8], const Rows &of, int own0, int mine,
+                                 int length, int dim, float by) {
+    if constexpr (SHARED) {
+        typename neo__cuda_coming_of<NARROW, NEO__MMA_OWN, D, NEO__MMA_THREADS>::type all;
+        all.load(neo__cuda_number<NARROW>(of.own_x, own0 * of.own_x_row), (int)of.own_x_row,
+                 length - own0, dim);
+        all.store(own_tile, by);
+    } else
+        neo__cuda_own_rows<D, NARROW>(own, neo__cuda_number<NARROW>(of.own_x, mine * of.own_x_row),
+                                      of.own_x_row, length - mine, dim, by);
+    neo__cuda_own_rows<D, NARROW>(own_2, neo__cuda_number<NARROW>(of.own_y, mine * of.own_y_row),
+                                  of.own_y_row, length - mine, dim, 1.0f);
+}
+/* Add to the sums what N rows of a tile give, of which the scores p with 16 own rows are there. */
+template <int D, int N, bool OF_KEYS, bool NARROW, bool SILU>
+NEO__GPU void neo__cuda_back_meet(float (&p)[N / 8][4], float (&dx)[D / 8][4],
+                                  float (&dv)[OF_KEYS ? D / 8 : 1][4], const uint32_t (*own_2)[4],
+                                  uint16_t (*tile)[N][D + 8], float unit,
+                                  const float2 *of_query, const float2 (&of_own)[2], int from,
+                                  int row, int length, bool causal, bool edge) {
+    float ds[N / 8][4];
+    if (SILU) { /* with P out of the way before dP comes */
+        float slope[N / 8][4];
+        neo__cuda_silu_slopes_bf16<N, OF_KEYS, NARROW>(p, slope, unit, from, row, length, causal,
+                                                       edge);
+        if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[1]);
+        neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[1]);
+        NEO__UNROLL for (int n = 0; n < N / 8; n++)
+            NEO__UNROLL for (int i = 0; i < 4; i++) ds[n][i] *= slope[n][i];
+        neo__cuda_mix_bf16<D, N>(dx, ds, tile[0]);
+    } else {
+        neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[1]);
+        neo__cuda_slopes_bf16<N, OF_KEYS, NARROW>(p, ds, unit, of_query, of_own, from, row, length,
+                                                  causal, edge);
+        neo__cuda_mix_bf16<D, N>(dx, ds, tile[0]);
+        if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[1]);
+    }
+}
+/* The sums of a block to memory, of which a head's begin at `at`. */
+template <int D, bool OF_KEYS, bool NARROW, bool SILU>
+NEO__GPU void neo__cuda_back_puts(const neo__attention_call &c, const float (&dx)[D / 8][4],
+                                  const float (&dv)[OF_KEYS ? D / 8 : 1][4], const int64_t *at,
+                                  int mine, int length) {
+    const int64_t dx_row = OF_KEYS ? c.dk_row : c.dq_row;
+    const float less = (SILU ? c.share : 1.0f) / NEO__LOG2_E, scaled = SILU ? c.slope : c.scale;
+    neo__cuda_back_put<D, NARROW>(dx, OF_KEYS ? c.dk : c.dq, at[0] + mine * dx_row, dx_row,
+                                  length - mine, (int)c.dim, OF_KEYS && !NARROW ? less : scaled);
+    if constexpr (OF_KEYS)
+        neo__cuda_back_put<D, NARROW>(dv, c.dv, at[1] + mine * c.dv_row, c.dv_row, length - mine,
+                                      (int)c.dim, SILU ? less : 1.0f);
 }
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk of a softmax
    needs. */
@@ -4508,102 +4761,63 @@ static __global__ void
     __shared__ neo__cuda_head h;
     neo__cuda_head_of<NEO__MMA_OWN>(h, c, tiles);
     if (h.turn >= h.tiles) return;
-    const int64_t column = h.head * c.dim;
-    const int dim = (int)c.dim;
+    const int dim = (int)c.dim, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int own0 = (int)(OF_KEYS ? h.turn : h.tiles - 1 - h.turn) * NEO__MMA_OWN;
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int mine = own0 + 16 * warp, row = mine + lane / 4;
     const int begin = OF_KEYS && c.causal ? own0 : 0;
     const int end = !OF_KEYS && c.causal ? NEO__MIN(own0 + (int)NEO__MMA_OWN, h.length) : h.length;
     const float unit = c.scale * NEO__LOG2_E; /* of q */
-    typedef neo__cuda_back_rows<OF_KEYS, NARROW> Rows;
-    Rows of(c, h, begin);
-    const float *const lse_at = c.lse + h.row0 * c.lse_row + h.head;
-    const float *const delta_at = delta + h.row0 * c.heads + h.head;
+    neo__cuda_back_rows<OF_KEYS, NARROW> of(c, h, begin);
     uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
     float dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
     float2 of_own[2]; /* of_query of the lane's rows */
-    if constexpr (!OF_KEYS && !SILU) {
-        neo__cuda_query_deltas<NARROW>(c, h, row, delta, of_own);
-        if (!c.dq) return;
-    }
-    if constexpr (SHARED) {
-        neo__cuda_coming<NEO__MMA_OWN, D, NEO__MMA_THREADS> all;
-        all.load(of.own_x + own0 * of.own_x_row, (int)of.own_x_row, h.length - own0, dim);
-        all.store(own_tile, OF_KEYS ? 1.0f : unit);
-    } else
-        neo__cuda_own_rows<D>(own, of.own_x + mine * of.own_x_row, of.own_x_row, h.length - mine,
-                              dim, OF_KEYS ? 1.0f : unit);
-    neo__cuda_own_rows<D, Rows::OWN_NARROW>(
-        own_2, neo__cuda_number<Rows::OWN_NARROW>(of.own_y, mine * of.own_y_row), of.own_y_row,
-        h.length - mine, dim, 1.0f);
-    neo__cuda_coming<N, D, NEO__MMA_THREADS> next;
-    typename neo__cuda_coming_of<Rows::Y_NARROW, N, D, NEO__MMA_THREADS>::type next_y;
-    const auto lowest = [=](int from) { /* difference of the block's rows and the tile's */
-        return OF_KEYS ? from - own0 - (NEO__MMA_OWN - 1) : own0 - from - (N - 1);
-    };
+    if constexpr (!OF_KEYS && !SILU) neo__cuda_query_deltas<NARROW>(c, h, row, delta, of_own);
+    if (!OF_KEYS && !c.dq) return;
+    neo__cuda_back_own<D, NARROW, SHARED>(own, own_2, own_tile, of, own0, mine, h.length, dim,
+                                          OF_KEYS && !NARROW ? 1.0f : unit);
+    typename neo__cuda_coming_of<NARROW, N, D, NEO__MMA_THREADS>::type next, next_y;
     const auto bring_x = [&](int from, int side) { /* with what each query knows of itself */
-        next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
+        next.store(tile[side][0], OF_KEYS && !NARROW ? unit : 1.0f);
         if constexpr (BIASED)
-            neo__cuda_bias_differences(c, h.head, of_rows[side], DIFFERENCES, lowest(from));
+            neo__cuda_bias_differences(c, h.head, of_rows[side], DIFFERENCES,
+                                       neo__cuda_back_lowest<OF_KEYS, N>(own0, from));
         if (OF_KEYS && !SILU && threadIdx.x < N)
-            of_query[side][threadIdx.x] =
-                neo__cuda_back_query(c, h.length, lse_at, delta_at, from + (int)threadIdx.x);
+            of_query[side][threadIdx.x] = neo__cuda_back_query(c, h, delta, from);
     };
-    if (threadIdx.x == 0) {
-        out_at[0] = h.row0 * (OF_KEYS ? c.dk_row : c.dq_row) + column;
-        out_at[1] = h.row0 * c.dv_row + column;
-    }
+    neo__cuda_back_begin<OF_KEYS>(c, h, out_at);
     next.load(of.x, of.x_row, end - begin, dim), bring_x(begin, 0);
     next_y.load(of.y, of.y_row, end - begin, dim), next_y.store(tile[0][1], 1.0f);
     __syncthreads();
     const uint16_t *own_row = &own_tile[SHARED ? 16 * warp + lane % 16 : 0][lane / 16 * 8];
     for (int from = begin, side = 0; from < end; from += N, side ^= 1) {
-        const int later = from + N;
+        const int later = from + N, low = neo__cuda_back_lowest<OF_KEYS, N>(own0, from);
         const bool met = !c.causal || (OF_KEYS ? later > mine : from < mine + 16);
         const bool edge =
             later > h.length || (c.causal && (OF_KEYS ? from < mine + 15 : later > mine + 1));
-        float p[N / 8][4], ds[N / 8][4];
+        float p[N / 8][4];
         of.pass(N);
         if (later < end) next.load(of.x, of.x_row, end - later, dim);
         if (met) neo__cuda_scores<D, N, SHARED>(p, own, own_row, tile[side][0]);
         if (later < end) bring_x(later, side ^ 1), next_y.load(of.y, of.y_row, end - later, dim);
         if constexpr (BIASED)
             if (met)
-                neo__cuda_bias_bf16<N, OF_KEYS>(c, h, p, of_rows[side], lowest(from), row, from);
-        if (met && SILU) { /* with P out of the way before dP comes */
-            float slope[N / 8][4];
-            neo__cuda_silu_slopes_bf16<N, OF_KEYS>(p, slope, from, row, h.length, c.causal, edge);
-            if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
-            neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
-            NEO__UNROLL for (int n = 0; n < N / 8; n++)
-                NEO__UNROLL for (int i = 0; i < 4; i++) ds[n][i] *= slope[n][i];
-            neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
-        } else if (met) {
-            neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
-            neo__cuda_slopes_bf16<N, OF_KEYS>(p, ds, of_query[side], of_own, from, row, h.length,
-                                              c.causal, edge);
-            neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
-            if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
-        }
+                neo__cuda_bias_bf16<N, OF_KEYS>(c, h, p, of_rows[side], low, row, from);
+        if (met)
+            neo__cuda_back_meet<D, N, OF_KEYS, NARROW, SILU>(
+                p, dx, dv, own_2, tile[side], fabsf(unit), of_query[side], of_own, from, row,
+                h.length, c.causal, edge);
         if (later < end) next_y.store(tile[side ^ 1][1], 1.0f);
         __syncthreads();
     }
-    const int64_t dx_row = OF_KEYS ? c.dk_row : c.dq_row;
-    const float dk_by = (SILU ? c.share : 1.0f) / NEO__LOG2_E, dq_by = SILU ? c.slope : c.scale;
-    neo__cuda_back_put<D, NARROW>(dx, OF_KEYS ? c.dk : c.dq, out_at[0] + mine * dx_row, dx_row,
-                                  h.length - mine, dim, OF_KEYS ? dk_by : dq_by);
-    if constexpr (OF_KEYS)
-        neo__cuda_back_put<D, NARROW>(dv, c.dv, out_at[1] + mine * c.dv_row, c.dv_row,
-                                      h.length - mine, dim, SILU ? dk_by : 1.0f);
+    neo__cuda_back_puts<D, OF_KEYS, NARROW, SILU>(c, dx, dv, out_at, mine, h.length);
 }
 /* Rows are read and written by 16 bytes, and counted in 32 bits. (With biases, dk and dv of wider
    heads would spill.) */
 static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
     const int64_t steps = c->dim | c->q_row | c->k_row | c->v_row | c->y_row | c->dy_row |
-                          c->dq_row | c->dk_row | c->dv_row;
+                          c->dq_row | c->dk_row | c->dv_row, each = c->narrow_y ? 8 : 4;
     return c->narrow && !(c->biases && c->narrow_y) && d->tensor_cores && !d->exact &&
-           c->dim <= (c->biases ? 64 : 128) && steps % 4 == 0 &&
+           c->dim <= (c->biases ? 64 : 128) && steps % each == 0 &&
            (steps | c->length) < (int64_t)1 << 30 &&
            neo__cuda_aligned(c->q, c->k, c->v, c->dy, c->y, c->dq, c->dk, c->dv);
 }
@@ -4616,7 +4830,7 @@ static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_c
                                 neo__cuda_attention_mma_kernel<D, NARROW, SILU, BIASED>,
                                 {blocks.all}, *call, blocks.tiles);
     const neo__cuda_where where = {blocks.all, (unsigned)NEO__MMA_THREADS};
-    if constexpr (BIASED) NEO__TRY(neo__cuda_bias_grads<SILU>(gpu, call));
+    if constexpr (BIASED) NEO__TRY((neo__cuda_bias_grads<SILU, neo__cuda_dots_stage>(gpu, call)));
     if (!SILU) NEO__TRY(neo__cuda_reserve(gpu, (size_t)(call->heads * call->rows) * sizeof(float)));
     float *delta = SILU ? NULL : (float *)(void *)gpu->work;
     const auto back = [&](void (*kernel)(const neo__attention_call, uint32_t, float *)) {
@@ -4641,7 +4855,7 @@ static neo_status neo__cuda_attention_of(neo__cuda *gpu, const neo__attention_ca
                : call->dim <= 64 ? neo__cuda_attention_mma<64, SILU>(gpu, call)
                                  : neo__cuda_attention_mma<128, SILU>(gpu, call);
     NEO__CHECK(!call->narrow_y, NEO_ERR_UNSUPPORTED,
-               "%s: attention with y of bf16 wants rows at multiples of 16 bytes",
+               "%s: attention of bf16 tensors wants rows at multiples of 16 bytes",
                gpu->device.name);
     gpu->stats.wide_attention += call->narrow && !gpu->exact;
     if (call->biases)
@@ -5417,11 +5631,16 @@ static neo_status neo__cuda_blend(neo__cuda *gpu, const neo__blend_call *call) {
     const int64_t count = call->rows * call->cols;
     if (call->kind == NEO__BLEND_DOT)
         return neo__cuda_run(gpu, "dot", neo__cuda_dot_kernel, call->rows, 16, *call);
-    if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32 &&
-        (call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols)))
-        return neo__cuda_norm_before(gpu, (float *)call->x, (const float *)call->y, count, NULL)
-                   ? NEO_OK
-                   : neo__cuda_add(gpu, (float *)call->x, (const float *)call->y, count);
+    const int half = call->x_dtype == NEO_BF16;
+    if (call->kind == NEO__BLEND_ADD && call->x_dtype == call->y_dtype &&
+        (half || call->x_dtype == NEO_F32) &&
+        (call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols))) {
+        float *const x = (float *)call->x;
+        const float *const y = (const float *)call->y;
+        const int with_norm = half ? neo__cuda_norm_onto(gpu, x, y, count)
+                                   : neo__cuda_norm_before(gpu, x, y, count, NULL);
+        return with_norm ? NEO_OK : neo__cuda_add(gpu, x, y, count, half);
+    }
     if (call->infinite) {
         job.infinite = (int *)(void *)gpu->result;
         NEO__TRY(neo__cuda_fill(gpu, job.infinite, 0, sizeof(int)));
@@ -7031,23 +7250,41 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
     template <class F> __device__ __forceinline__ void each(F f) const {
         fours([&](int i, int64_t) { NEO__UNROLL for (int k = i; k < i + 4; k++) f(k); });
     }
+    /* f(i) of all fours, where zeros do no harm: that is fewer instructions. */
+    template <class F> static __device__ __forceinline__ void whole(F f) {
+        NEO__UNROLL for (int i = 0; i < 4 * CHUNKS; i += 4) f(i);
+    }
     static __device__ __forceinline__ void put(neo__float_warp *x, const neo__floats<4> &four) {
         NEO__UNROLL for (int k = 0; k < 4; k++) x[k] = four.v[k];
     }
     static __device__ __forceinline__ neo__floats<4> get(const neo__float_warp *x) {
         return {{x[0], x[1], x[2], x[3]}};
     }
-    /* The sum of squares: blocks of 16 columns by the fixed tree, in order. */
+    /* The sum of squares: blocks of 16 columns by the fixed tree, in order. Four lanes share a
+       block of each chunk; where chunks are enough, none of them adds what another does. */
     __device__ __forceinline__ float squares(const numbers &x) const {
-        neo__float_warp sum = 0.0f, q[4];
-        NEO__UNROLL for (int i = 0; i < 4 * CHUNKS; i += 4) {
-            NEO__UNROLL for (int k = 0; k < 4; k++) q[k] = x[i + k] * x[i + k];
-            NEO__UNROLL for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
-                for (int k = 0; k < 4; k++)
-                    q[k] = q[k] + __shfl_xor_sync(mask, q[k].x, step, LANES);
-            const neo__float_warp block = (q[0] + q[2]) + (q[1] + q[3]);
+        constexpr int HALF = CHUNKS > 1 ? CHUNKS / 2 : 1, LEFT = CHUNKS > 3 ? CHUNKS / 4 : 1;
+        const bool upper = CHUNKS > 1 && (lane & 2), odd = CHUNKS > 3 && (lane & 1);
+        const auto both = [this](neo__float_warp mine, neo__float_warp given, int step) {
+            return mine + __shfl_xor_sync(mask, given.x, step, LANES);
+        };
+        neo__float_warp sum = 0.0f, q[HALF][4], block[LEFT];
+        NEO__UNROLL for (int i = 0; i < 4 * HALF; i++) { /* columns 8 apart */
+            const int j = i + 4 * (CHUNKS - HALF);
+            const neo__float_warp a = x[i] * x[i], b = x[j] * x[j];
+            q[i / 4][i % 4] = both(upper ? b : a, upper ? a : b, 2);
+        }
+        NEO__UNROLL for (int c = 0; c < LEFT; c++) { /* 4 apart */
+            NEO__UNROLL for (int k = 0; k < 4; k++) {
+                const neo__float_warp a = q[c][k], b = q[c + HALF - LEFT][k];
+                q[c][k] = both(odd ? b : a, odd ? a : b, 1);
+            }
+            block[c] = (q[c][0] + q[c][2]) + (q[c][1] + q[c][3]);
+        }
+        NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
+            const int in = (CHUNKS > 1 ? c / HALF * 2 : 0) + (CHUNKS > 3 ? c / LEFT % 2 : 0);
             NEO__UNROLL for (int from = 0; from < LANES; from += 4)
-                sum = sum + __shfl_sync(mask, block.x, from, LANES);
+                sum = sum + __shfl_sync(mask, block[c % LEFT].x, from + in, LANES);
         }
         return sum;
     }
@@ -7174,14 +7411,18 @@ NEO__GPU neo__bags_row_at neo__bags_find_row(const neo__bags_job &job, const neo
             (int16_t)t.store.dim,
             (int16_t)t.store.dtype};
 }
-/* Its loads, on their way while the row before it is stepped. T: the dtype of rows whose step is
-   plain, or NEO__BAGS_ANY. */
+/* Its loads, on their way while the row before it is stepped; zeros beyond its end. T: the dtype of
+   rows whose step is plain, or NEO__BAGS_ANY. */
 template <neo_dtype T, int LANES, int CHUNKS> struct neo__bags_ahead {
     typedef neo__bags_lane<LANES, CHUNKS> lane;
     neo__bags_raw row[CHUNKS], grad[CHUNKS], state[2][CHUNKS];
     float one, scale[2];
     __device__ __forceinline__ void fetch(const lane &l, const neo__bags_row_at &p, bool states) {
         const neo_dtype dtype = T == NEO__BAGS_ANY ? (neo_dtype)p.dtype : T;
+        if (l.dim != 4 * LANES * CHUNKS) /* by a branch: most rows end there */
+            NEO__UNROLL for (int c = 0; c < CHUNKS; c++)
+                NEO__UNROLL for (int k = 0; k < 4; k++)
+                    row[c].word[k] = grad[c].word[k] = neo__cuda_now(0);
         l.fours([&](int i, int64_t col) {
             neo__bags_fetch_as(dtype, row[i / 4], p.row + col * neo__bags_bytes(dtype));
             neo__bags_fetch<NEO_F32>(grad[i / 4], (const char *)(p.grad + col));
@@ -7206,9 +7447,11 @@ NEO__GPU void neo__bags_step_at(const neo__bags_job &job, const neo__bags_row_at
     const neo_dtype dtype = T == NEO__BAGS_ANY ? (neo_dtype)p.dtype : bf16 ? NEO_BF16 : T;
     typename lane::numbers w = {}, m = {}, v = {};
     __syncwarp(row.mask); /* all have read what one lane writes */
-    row.fours([&](int i, int64_t) {
+    const auto weights = [&](int i, int64_t) {
         lane::put(w + i, neo__bags_four_as(dtype, x.row[i / 4], x.scale[0], x.scale[1]));
-    });
+    };
+    if constexpr (T == NEO__BAGS_ANY) row.fours(weights);
+    else row.whole([&](int i) { weights(i, 0); });
     if constexpr (T == NEO__BAGS_ANY) {
         const auto state = [&](int k, int i, int64_t col) {
             return states ? neo__bags_four<NEO_F32>(x.state[k][i / 4], 0.0f, 0.0f)
@@ -7233,7 +7476,9 @@ NEO__GPU void neo__bags_step_at(const neo__bags_job &job, const neo__bags_row_at
             rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(sum), rule.step.eps));
             if (row.lane == 0) *p.one = sum;
         }
-        row.each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
+        row.whole([&](int i) {
+            NEO__UNROLL for (int k = i; k < i + 4; k++) w[k] = __fmaf_rn(-rate, g[k], w[k]);
+        });
     }
     /* An argument's round keys are made once; rows of any rule need the registers. */
     const uint64_t seed = T == NEO__BAGS_ANY ? rule.round.seed : job.sorted.seed;
@@ -7281,13 +7526,14 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS,
             if (r >= single) break;
             const lane row = lanes_of(r);
             typename lane::numbers g = {};
-            row.fours([&](int i, int64_t) {
+            row.whole([&](int i) {
                 neo__floats<4> s = {};
                 neo__cuda_plus<4>(s, list[r].weight,
                                   neo__bags_four<NEO_F32>(next[a].grad[i / 4], 0.0f, 0.0f));
-                neo__cuda_plus<4>(s, neo__floats<4>{});
                 lane::put(g + i, s);
             });
+            /* -0 is +0, as in a run's sum: a product may round to it, a number itself does not. */
+            if (job.batch.weights) row.each([&](int i) { g[i] = g[i] + 0.0f; });
             neo__bags_step_at<T>(job, list[r], row, next[a], true, g,
                                  [&] { fetch(a, r + AHEAD * groups); });
         }
@@ -8384,7 +8630,7 @@ static neo_status neo__cuda_self_check(neo__cuda *gpu, const cudaDeviceProp *pro
     if (error != cudaSuccess) return neo__cuda_fail(gpu, error, "the self-check");
     NEO__TRY(neo__cuda_answer(gpu, bad, 2 * sizeof *bad));
     gpu->tensor_cores = answer[1];
-    gpu->device.narrow_attention = gpu->tensor_cores && !gpu->exact;
+    gpu->device.narrow_tensors = gpu->tensor_cores && !gpu->exact;
     NEO__CHECK(*answer == 0, NEO_ERR_NUMERIC,
                "neo_cuda_device_create: compiler flags change arithmetic on the device: %s",
                neo__cuda_check_text[*answer]);
@@ -8504,7 +8750,7 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
     neo__cuda *d = (neo__cuda *)calloc(1, sizeof *d);
     NEO__CHECK(d, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for the device's record");
     d->ordinal = given.ordinal, d->exact = given.exact != 0, d->tf32 = given.tf32 != 0;
-    if (!d->exact) d->device.numerics = d->tf32 ? "deterministic 2, tf32" : "deterministic 2";
+    if (!d->exact) d->device.numerics = d->tf32 ? "deterministic 3, tf32" : "deterministic 3";
     d->processors = prop.multiProcessorCount, d->others = others;
     snprintf(d->device.name, sizeof d->device.name, "cuda:%d (%.100s)", given.ordinal, prop.name);
     neo__cuda_table(&d->device);

@@ -300,6 +300,19 @@ static void embedding_parts(void) {
 static void attention_on_a_cpu_is_f32(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     for (int64_t dim = 8; dim <= 128; dim *= 2) CHECK_INT(neo_attention_dtype(ctx, dim), NEO_F32);
+    uint16_t x[32] = {0}, y[32];
+    float f[32] = {0}, stats[8];
+    const neo_tensor half = neo_tensor_2d(x, NEO_BF16, 4, 8);
+    const neo_tensor out = neo_tensor_2d(y, NEO_BF16, 4, 8);
+    const neo_tensor wide = neo_tensor_2d(f, NEO_F32, 4, 8), none = neo_tensor_none();
+    const neo_attention_desc desc = {.length = 4, .heads = 1, .dtype = NEO_BF16};
+    CHECK_ERR(neo_attention_forward(ctx, &desc, half, half, half, out, none), NEO_ERR_UNSUPPORTED,
+              "y is bf16, which it may not be for heads of 8 with bf16 here");
+    CHECK_ERR(neo_attention_forward(ctx, &desc, half, wide, wide, wide, none), NEO_ERR_SHAPE,
+              "q is not f32 [4][8]");
+    CHECK_ERR(neo_layer_norm_forward(ctx, half, none, none, 0, out,
+                                     neo_tensor_2d(stats, NEO_F32, 4, 2)),
+              NEO_ERR_SHAPE, "x is not f32 [4][8]");
     neo_ctx_destroy(ctx);
 }
 typedef struct attention_case {

@@ -14,6 +14,8 @@
 #include "neo_cuda.cuh"
 #include "test.h"
 
+#include <vector>
+
 static neo_device *gpu; /* the one under test */
 static neo_ctx *cpu;
 
@@ -1157,14 +1159,67 @@ static void norm_check(const struct leaf_case *l, int centered, int64_t cols, in
     same("norm");
     neo_ctx_destroy(ctx);
 }
+/* Of bf16: what the CPU computes of the same numbers in f32, rounded once. */
+static void norm_half_check(const struct leaf_case *l, int centered, int64_t cols, int option) {
+    enum { OF_X, OF_Y, OF_DY, OF_DX, KINDS };
+    neo_ctx *ctx = ctx_of(l->shards);
+    const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
+    const int64_t rows = rows_of(&cut), s = cols + option % 2 * 3;
+    std::vector<float> wide[KINDS];
+    uint16_t *half[KINDS];
+    neo_tensor t[KINDS];
+    for (int k = 0; k < KINDS; k++) {
+        half[k] = k == OF_DX && option == 2 ? half[OF_DY] : (uint16_t *)make(rows * s, 2);
+        wide[k].resize((size_t)(rows * s + 1));
+        for (int64_t i = 0; k % 2 == 0 && i < rows * s; i++) {
+            half[k][i] = neo__bf16_from_f32(test_uniform());
+            wide[k][(size_t)i] = neo__f32_from_bf16(half[k][i]);
+        }
+        t[k] = matrix(wide[k].data(), rows, cols, s);
+    }
+    float *w = floats(cols), *b = floats(cols), *stats = floats(rows * 2);
+    float *dw = floats(cols), *db = floats(cols);
+    const neo_tensor none = neo_tensor_none(), wt = option == 3 ? none : column(w, cols);
+    const neo_tensor st = centered ? neo_tensor_2d(stats, NEO_F32, rows, 2) : column(stats, rows);
+    upload();
+    if (centered) {
+        CHECK_OK(neo_layer_norm_forward(ctx, t[OF_X], wt, column(b, cols), 1e-5f, t[OF_Y], st));
+        CHECK_OK(neo_layer_norm_backward(ctx, &l->leaves, t[OF_X], wt, st, t[OF_DY], t[OF_DX],
+                                         column(dw, cols), column(db, cols)));
+    } else {
+        CHECK_OK(neo_rms_norm_forward(ctx, t[OF_X], wt, 1e-5f, t[OF_Y], st));
+        CHECK_OK(neo_rms_norm_backward(ctx, &l->leaves, t[OF_X], wt, st, t[OF_DY], t[OF_DX],
+                                       column(dw, cols)));
+    }
+    for (int k = OF_Y; k < KINDS; k += 2)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++)
+                half[k][i * s + j] = neo__bf16_from_f32(wide[k][(size_t)(i * s + j)]);
+    NEO__ZERO(neo__norm_call, c);
+    c.centered = centered, c.narrow_x = c.narrow_y = 1;
+    c.rows = rows, c.cols = cols, c.eps = 1e-5f, c.leaves = cut;
+    c.x_row = c.y_row = c.dy_row = c.dx_row = s;
+    c.x = (float *)there_of(half[OF_X]), c.y = (float *)there_of(half[OF_Y]);
+    c.weight = option == 3 ? NULL : there(w), c.bias = centered ? there(b) : NULL;
+    c.stats = there(stats);
+    CHECK_OK(gpu->norm(gpu, &c));
+    c.backward = 1;
+    c.dy = (float *)there_of(half[OF_DY]), c.dx = (float *)there_of(half[OF_DX]);
+    c.dweight = there(dw), c.dbias = centered ? there(db) : NULL;
+    CHECK_OK(gpu->norm(gpu, &c));
+    same("norm of bf16");
+    neo_ctx_destroy(ctx);
+}
 static void test_norm(void) {
     static const int64_t cols[] = {1, 15, 16, 33, 256, 300, 600, 512, 768, 1024, 1280};
     for (int l = 0; l < LEAF_CASES; l++)
         for (int i = 0; i < 11; i++)
             for (int option = 0; option < 4; option++)
                 for (int centered = 0; centered < 2; centered++)
-                    if (!skipped(i >= 6 ? 13 : 5))
+                    if (!skipped(i >= 6 ? 13 : 5)) {
                         norm_check(&leaf_cases[l], centered, cols[i], option);
+                        norm_half_check(&leaf_cases[l], centered, cols[i], option);
+                    }
 }
 
 /* ---- what a device found ---- */

@@ -248,7 +248,7 @@ static void test_earlier_numerics(void) {
     CHECK_OK(model_create(&m[1], ctx, &optims[0]));
     CHECK_OK(neo_save(ctx, &c.save, m[0].state));
     CHECK_ERR(neo_load(ctx, &c.load, m[1].state, NULL), NEO_ERR_MISMATCH,
-              "numerics is 'deterministic' there, 'deterministic 2' here");
+              "numerics is 'deterministic' there, 'deterministic 3' here");
     c.load.any_definition = 1;
     CHECK_OK(neo_load(ctx, &c.load, m[1].state, NULL));
     for (int k = 0; k < 2; k++) model_destroy(&m[k]);
@@ -259,8 +259,8 @@ static void test_earlier_numerics(void) {
 /* A checkpoint says of which class its numbers are. The CPU's bits need no word. */
 static void test_numerics(void) {
     static const neo_cuda_desc classes[] = {{0, 0, 0}, {0, 0, 1}, {0, 1, 0}};
-    static const char *const text[] = {"numerics is 'deterministic 2' there, not defined here",
-                                       "numerics is 'deterministic 2, tf32' there", NULL};
+    static const char *const text[] = {"numerics is 'deterministic 3' there, not defined here",
+                                       "numerics is 'deterministic 3, tf32' there", NULL};
     for (int i = 0; i < 3; i++) {
         neo_device *device = NULL;
         model m[2];

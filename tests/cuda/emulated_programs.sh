@@ -147,8 +147,20 @@ END
     same "gpt of bf16, GELU by tanh, recomputed" "$gelu" "$(digest $run --gelu tanh --recompute)"
     differ "gpt of bf16: GELU by tanh and by erf" "$gelu" "$narrow"
     agree "$B/tests/emulated_gpt" $model --products bf16 --gelu tanh
+    # The residual of bf16: other bits again, the same on ranks, recorded or not, recomputed.
+    thin=$(digest $run --gelu tanh --residual bf16)
+    if grep -q ", $counts" "$W/out_of"; then pass; else
+        fail "gpt, a residual of bf16: no '$counts' in: $(grep ^cuda: "$W/out_of")"
+    fi
+    differ "gpt: a residual of bf16 and of f32" "$thin" "$gelu"
+    for other in '--ranks 3' '--graph off' --recompute; do
+        same "gpt, a residual of bf16: $other" "$thin" \
+            "$(digest $run --gelu tanh --residual bf16 $other)"
+    done
+    refused "a residual of bf16 with --exact" "residual bf16 needs --products bf16" $run \
+        --residual bf16 --exact
     wide=$(digest "$B/tests/emulated_gpt" $model --device cuda)
-    for other in "$narrow" "$gelu"; do
+    for other in "$narrow" "$gelu" "$thin"; do
         if [ -n "$other" ] && printf '%s\n%s\n' "$other" "$wide" | awk '
             / loss / { n++; if (n == 1) x = $NF; else d = $NF - x }
             END { exit !(n == 2 && d < 0.003 && d > -0.003) }'; then pass; else

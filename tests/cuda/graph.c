@@ -1123,6 +1123,70 @@ static void test_joined(void) {
     joined_check(44);
     joined_check(512);
 }
+/* The residual of bf16: its sum goes with the norm behind it, and its gradient's with the norm
+   before, beside sums for a layer's bias; with the bits of calls that are not recorded. */
+enum { H_X, H_MORE, H_Y, H_DY, H_DX, H_FROM, HALVES, H_W = HALVES, H_BIAS, H_DW, H_DB, H_SUM,
+       H_STATS, H_ALL };
+static neo_status half_calls(neo_ctx *ctx, const neo_tensor *t, int onto) {
+    const neo_leaves all = {t[H_X].shape[0], 0, 16, 0};
+    neo_tensor w = neo_tensor_rows(t[H_FROM], 0, 1);
+    w.shape[0] = w.shape[1], w.shape[1] = w.stride[0] = 1;
+    MODEL_TRY(neo_add(ctx, t[H_X], t[H_MORE]));
+    MODEL_TRY(neo_layer_norm_forward(ctx, t[H_X], t[H_W], t[H_BIAS], 1e-5f, t[H_Y], t[H_STATS]));
+    MODEL_TRY(neo_linear_backward(ctx, &all, neo_tensor_slice(t[H_Y], 1, 0, 1), w, t[H_FROM],
+                                  neo_tensor_none(), neo_tensor_none(), t[H_SUM]));
+    MODEL_TRY(neo_layer_norm_backward(ctx, &all, t[H_X], t[H_W], t[H_STATS], t[H_DY], t[H_DX],
+                                      t[H_DW], t[H_DB]));
+    return onto ? neo_add(ctx, t[H_DX], t[H_FROM]) : neo_add(ctx, t[H_FROM], t[H_DX]);
+}
+static void halves_check(int cols, int onto) {
+    enum { ROWS_IN = 70, COLS = 768 };
+    static const neo_cuda_desc fast = {0, 0, 0};
+    static float x[ROWS_IN * COLS], got[2][ROWS_IN * COLS];
+    Trainer t[2];
+    neo_device *device;
+    neo_tensor tensor[2][H_ALL];
+    REQUIRE_OK(neo_cuda_device_create(&fast, &device));
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], device, 16, 0.0f, 0);
+    for (int k = 0; k < H_ALL; k++) {
+        const int half = k < HALVES, stats = k == H_STATS;
+        const int64_t shape[2] = {half || stats ? ROWS_IN : cols, stats ? 2 : cols};
+        for (int i = 0; i < ROWS_IN * cols; i++) x[i] = test_uniform() - 0.5f;
+        for (int i = 0; i < 2; i++) {
+            neo_tensor *to = &tensor[i][k], host, f32;
+            CHECK_OK(neo_tensor_alloc(t[i].ctx, half ? NEO_BF16 : NEO_F32, half || stats ? 2 : 1,
+                                      shape, to));
+            CHECK_OK(neo_tensor_alloc(t[i].ctx, NEO_F32, half || stats ? 2 : 1, shape, &f32));
+            host = f32, host.data = x, host.place = NEO_HOST;
+            CHECK_OK(neo_tensor_copy(t[i].ctx, host, f32));
+            CHECK_OK(neo_tensor_convert(t[i].ctx, f32, *to, NULL));
+            neo_tensor_free(t[i].ctx, &f32);
+        }
+    }
+    CHECK_OK(half_calls(t[0].ctx, tensor[0], onto));
+    CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+    CHECK_OK(half_calls(t[1].ctx, tensor[1], onto));
+    CHECK_OK(neo_cuda_graph_end(t[1].graph));
+    CHECK_OK(neo_cuda_graph_wait(t[1].graph));
+    CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).nodes, onto ? 2 : 3);
+    for (int k = 0; k < H_ALL; k++) {
+        for (int i = 0; i < 2; i++) {
+            neo_tensor host = tensor[i][k];
+            host.data = got[i], host.place = NEO_HOST;
+            CHECK_OK(neo_tensor_copy(t[i].ctx, tensor[i][k], host));
+        }
+        if (memcmp(got[0], got[1], neo_tensor_bytes(tensor[0][k])) != 0)
+            FAIL("%d columns, onto %d: tensor %d has other bits recorded", cols, onto, k);
+    }
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < H_ALL; k++) neo_tensor_free(t[i].ctx, &tensor[i][k]);
+        free_trainer(&t[i]);
+    }
+    neo_cuda_device_destroy(device);
+}
+static void test_halves(void) {
+    for (int i = 0; i < 4; i++) halves_check(i / 2 ? 768 : 44, i % 2);
+}
 /* Steps of `ops` launches. */
 static void scales(Trainer *t, int ops, int steps) {
     for (int s = 0; s < steps; s++) {
@@ -1267,6 +1331,7 @@ int main(void) {
     RUN(test_sequences);
     RUN(test_copies);
     RUN(test_joined);
+    RUN(test_halves);
     RUN(test_room);
     RUN(test_host_bytes);
     RUN(test_misuse);

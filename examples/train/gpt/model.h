@@ -14,7 +14,8 @@ static const float EPS = 1e-5f;
 /* Parameters, under the names of GPT-2 in PyTorch; weights are [out][in], as of torch.nn.Linear. */
 typedef struct linear { /* y = x w^T + b */
     const neo_param *w, *b;
-    int64_t at; /* where the bf16 copy of w begins in narrow[1] */
+    int64_t at;     /* where the bf16 copy of w begins in narrow[1], */
+    int narrow_bias; /* and behind it that of b, if products write bf16 with it */
 } linear;
 typedef struct norm { const neo_param *w, *b; } norm;
 typedef struct block {
@@ -24,8 +25,9 @@ typedef struct block {
 } block;
 
 /* Activations of a block: what its backward needs of its forward, besides its input. Of --products
-   bf16, n1, n2 and gelu are bf16, as products alone read them; on a GPU without --exact, y too, the
-   gradients dgelu, dqkv and of y, logits, and z where products compute GELU and its slope. */
+   bf16, n1, n2 and gelu are bf16, as products alone read them; on a GPU without --exact, qkv and y
+   too, the gradients dgelu, dqkv and of y, logits, and z where products compute GELU and its slope.
+   Of --residual bf16 middle is, the model's x, and their gradients. */
 typedef struct inside {
     neo_tensor stats_1, n1; /* [rows][2], [rows][width]      norm_1(x) */
     neo_tensor qkv;         /* [rows][3 width]               qkv(n1) */
@@ -40,6 +42,7 @@ typedef struct model {
     int64_t layers, heads, width, context, vocabulary;
     int products_bf16;                   /* linear layers multiply bf16 */
     neo_activation gelu;                 /* or GELU_TANH */
+    int residual_bf16;                   /* x, middle and their gradients are bf16 */
     int recompute;                       /* blocks share one `inside`, and compute it twice */
     int weights_kept;                    /* bf16 copies of all weights, from forward to backward */
     int weights_first;                   /* these are made before the first block */
@@ -54,6 +57,8 @@ typedef struct model {
                                             see logits_of, slopes */
     neo_tensor wide;                     /* [1][vocabulary]: a row of logits of bf16, for a draw */
     neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
+    neo_tensor dmiddle;                  /* of --residual bf16: that of `middle`, where dx has room
+                                            for it in place else */
     neo_tensor narrow[3];                /* bf16 copies of x, of a block's weights or the head's,
                                             or of all, the head's first; and of a gradient */
     neo_tensor ids, targets, places;     /* [rows] */
@@ -84,13 +89,17 @@ static neo_status add_linear(neo_params *params, const char *prefix, int64_t in,
 }
 /* Copies of weights begin at multiples of 16 bytes. */
 static int64_t copy_room(const neo_param *w) { return (neo_tensor_count(w->value) + 7) / 8 * 8; }
-static int64_t behind(const linear *l) { return l->at + copy_room(l->w); }
+static int64_t bias_at(const linear *l) { return l->at + copy_room(l->w); }
+static int64_t behind(const linear *l) {
+    return bias_at(l) + (l->narrow_bias ? copy_room(l->b) : 0);
+}
 static neo_dtype operand_dtype(const model *m) { return m->products_bf16 ? NEO_BF16 : NEO_F32; }
 /* Of what a product and another operation share. */
 static neo_dtype shared_dtype(const model *m) {
     return m->products_bf16 ? neo_attention_dtype(m->ctx, m->width / m->heads) : NEO_F32;
 }
-/* Products compute GELU: by tanh, as cuBLASLt has it. Their bias is of bf16, behind the weight. */
+static neo_dtype residual_dtype(const model *m) { return m->residual_bf16 ? NEO_BF16 : NEO_F32; }
+/* Products compute GELU: by tanh, as cuBLASLt has it. */
 static int gelu_fused(const model *m) {
     return m->gelu == NEO_ACT_GELU_TANH && shared_dtype(m) == NEO_BF16 && m->width % 8 == 0;
 }
@@ -108,10 +117,13 @@ static neo_status add_block(model *m, int i) {
     TRY(add_linear(b->params, PREFIX("mlp.c_fc"), w, 4 * w, 0.02f, &b->expand));
     TRY(add_linear(b->params, PREFIX("mlp.c_proj"), 4 * w, w, last, &b->contract));
 #undef PREFIX
+    b->qkv.narrow_bias = shared_dtype(m) == NEO_BF16;
+    b->expand.narrow_bias = gelu_fused(m);
+    b->project.narrow_bias = b->contract.narrow_bias = m->residual_bf16;
     if (m->weights_kept)
         b->qkv.at = i ? behind(&m->block[i - 1].contract) : copy_room(m->tokens);
     b->project.at = behind(&b->qkv), b->expand.at = behind(&b->project);
-    b->contract.at = behind(&b->expand) + (gelu_fused(m) ? copy_room(b->expand.b) : 0);
+    b->contract.at = behind(&b->expand);
     return NEO_OK;
 }
 
@@ -130,11 +142,11 @@ static neo_status add_buffers(model *m, const buffer *list, size_t count) {
 }
 static neo_status add_inside(model *m, inside *a, int64_t rows) {
     const int64_t w = m->width;
-    const neo_dtype x = operand_dtype(m);
+    const neo_dtype x = operand_dtype(m), shared = shared_dtype(m);
     const buffer list[] = {
         {&a->stats_1, NEO_F32, rows, 2},      {&a->n1, x, rows, w},
-        {&a->qkv, NEO_F32, rows, 3 * w},      {&a->y, shared_dtype(m), rows, w},
-        {&a->lse, NEO_F32, rows, m->heads},   {&a->middle, NEO_F32, rows, w},
+        {&a->qkv, shared, rows, 3 * w},       {&a->y, shared, rows, w},
+        {&a->lse, NEO_F32, rows, m->heads},   {&a->middle, residual_dtype(m), rows, w},
         {&a->stats_2, NEO_F32, rows, 2},      {&a->n2, x, rows, w},
         {&a->z, gelu_fused(m) ? NEO_BF16 : NEO_F32, rows, 4 * w}, {&a->gelu, x, rows, 4 * w}};
     return add_buffers(m, list, sizeof list / sizeof *list);
@@ -144,13 +156,13 @@ static neo_status add_inside(model *m, inside *a, int64_t rows) {
 static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
-    const neo_dtype shared = shared_dtype(m);
+    const neo_dtype shared = shared_dtype(m), residual = residual_dtype(m);
     const int64_t gradients = shared == NEO_BF16 ? 4 * w : widest; /* of logits: in their place */
     int64_t weights = widest > 12 * w + 32 ? widest : 12 * w + 32; /* of a block, or head */
     if (m->weights_kept) weights = behind(&m->block[m->layers - 1].contract) / w + 1;
     const buffer list[] = {
         {&m->stats, NEO_F32, rows, 2},       {&m->n, operand_dtype(m), rows, w},
-        {&m->dx, NEO_F32, rows, w},          {&m->dn, NEO_F32, rows, w},
+        {&m->dx, residual, rows, w},         {&m->dn, residual, rows, w},
         {&m->dqkv, shared, rows, 3 * w},     {&m->dgelu, shared, rows, 4 * w},
         {&m->logits, shared, rows, shared == NEO_BF16 ? pitch_of(m->vocabulary) : m->vocabulary},
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
@@ -162,7 +174,8 @@ static neo_status create_buffers(model *m, int64_t rows) {
     for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
         TRY(add_inside(m, &m->inside[i], rows));
     for (int i = 0; i <= m->layers; i++)
-        TRY(add_buffers(m, &(buffer){&m->x[i], NEO_F32, rows, w}, 1));
+        TRY(add_buffers(m, &(buffer){&m->x[i], residual, rows, w}, 1));
+    if (m->residual_bf16) TRY(add_buffers(m, &(buffer){&m->dmiddle, NEO_BF16, rows, w}, 1));
     TRY(add_buffers(m, list, sizeof list / sizeof *list));
     if (m->products_bf16) TRY(add_buffers(m, narrow, 3));
     if (shared == NEO_BF16) TRY(add_buffers(m, &wide, 1));
@@ -225,14 +238,23 @@ static neo_status norm_backward(const model *m, const neo_leaves *part, const no
     return neo_layer_norm_backward(m->ctx, part, used(m, x), l->w->value, used(m, stats),
                                    used(m, dy), used(m, dx), l->w->grad, l->b->grad);
 }
+/* A buffer that is free, as f32 [rows][width]: it has room for that. */
+static neo_tensor as_wide(const model *m, neo_tensor t) {
+    t.dtype = NEO_F32, t.shape[1] = t.stride[0] = m->width;
+    return used(m, t);
+}
 /* Adds the gradient that m->dn has of a norm's output, once it has gone through the norm, to that
-   of the residual stream. It goes by way of `through`, wider and free then: where it replaces
-   nothing that sums for weights and biases read, a GPU has one launch for all of it. */
+   of the residual stream: of dx by way of `through`, wider and free then; of bf16 from one of dx
+   and dmiddle to the other. Where it replaces nothing that sums for weights and biases read, a GPU
+   has one launch for all of it. */
 static neo_status norm_into_residual(const model *m, const neo_leaves *part, const norm *l,
-                                     neo_tensor x, neo_tensor stats, neo_tensor through) {
-    through.dtype = NEO_F32, through.shape[1] = through.stride[0] = m->width;
-    TRY(norm_backward(m, part, l, x, stats, m->dn, through));
-    return neo_add(m->ctx, used(m, m->dx), used(m, through));
+                                     neo_tensor x, neo_tensor stats, neo_tensor through,
+                                     int of_middle) {
+    neo_tensor from = used(m, m->dx), to = as_wide(m, through);
+    if (m->residual_bf16) to = used(m, of_middle ? m->dmiddle : m->dx);
+    TRY(norm_backward(m, part, l, x, stats, m->dn, to));
+    if (!m->residual_bf16) return neo_add(m->ctx, from, to);
+    return neo_add(m->ctx, to, of_middle ? from : used(m, m->dmiddle));
 }
 /* The place of the bf16 copy of operand k of a product (0: x, 1: weight, 2: gradient). */
 static neo_tensor narrow_place(const model *m, int k, const neo_tensor *t) {
@@ -251,12 +273,12 @@ static neo_status narrowed(const model *m, neo_tensor *t, neo_tensor narrow) {
 static neo_status operand(const model *m, int k, neo_tensor *t) {
     return narrowed(m, t, narrow_place(m, k, t));
 }
-/* The residual's gradient, as products take it: two copies of it, in turns, have room in one
-   buffer, so that sums of the last one may still be under way. */
-static neo_status residual_gradient(const model *m, int turn, neo_tensor *dx) {
-    *dx = used(m, m->dx);
+/* The residual's gradient, at the end of a block or in its middle, as products take it: copies of
+   both have room in one buffer, so that sums of the other one may still be under way. */
+static neo_status residual_gradient(const model *m, int of_middle, neo_tensor *dx) {
+    *dx = used(m, m->residual_bf16 && of_middle ? m->dmiddle : m->dx);
     neo_tensor narrow = narrow_place(m, 2, dx);
-    if (m->products_bf16 && turn)
+    if (m->products_bf16 && of_middle)
         narrow.data = (uint16_t *)narrow.data + dx->shape[0] * narrow.stride[0];
     return narrowed(m, dx, narrow);
 }
@@ -290,9 +312,10 @@ static neo_tensor weight_of(const model *m, const linear *l) {
     narrow.data = (uint16_t *)narrow.data + l->at;
     return narrow;
 }
-static neo_tensor expand_bias(const model *m, const linear *l) {
+static neo_tensor bias_of(const model *m, const linear *l) {
     neo_tensor narrow = m->narrow[1];
-    narrow.data = (uint16_t *)narrow.data + behind(l);
+    if (!l->narrow_bias) return l->b->value;
+    narrow.data = (uint16_t *)narrow.data + bias_at(l);
     narrow.ndim = 1, narrow.shape[0] = neo_tensor_count(l->b->value), narrow.stride[0] = 1;
     return narrow;
 }
@@ -305,12 +328,13 @@ static neo_status take_weights(const model *m, const block *b) {
     for (int i = 0; i < 4; i++) {
         const neo_tensor from = all[i]->w->value, to = weight_of(m, all[i]);
         if (to.data != from.data) TRY(neo_tensor_convert(m->ctx, from, to, NULL));
+        if (all[i]->narrow_bias)
+            TRY(neo_tensor_convert(m->ctx, all[i]->b->value, bias_of(m, all[i]), NULL));
     }
-    if (!gelu_fused(m)) return NEO_OK;
-    return neo_tensor_convert(m->ctx, b->expand.b->value, expand_bias(m, &b->expand), NULL);
+    return NEO_OK;
 }
 static neo_status linear_forward(const model *m, const linear *l, neo_tensor x, neo_tensor y) {
-    return product_forward(m, used(m, x), weight_of(m, l), l->b->value, used(m, y));
+    return product_forward(m, used(m, x), weight_of(m, l), bias_of(m, l), used(m, y));
 }
 static neo_status linear_backward(const model *m, const neo_leaves *part, const linear *l,
                                   neo_tensor x, neo_tensor dy, neo_tensor dx) {
@@ -338,7 +362,7 @@ static neo_status gelu_forward(const model *m, const linear *expand, const insid
     const neo_tensor z = used(m, a->z), gelu = used(m, a->gelu);
     if (gelu_fused(m))
         return neo_linear_act_forward(m->ctx, used(m, a->n2), weight_of(m, expand),
-                                      expand_bias(m, expand), m->gelu, z, gelu);
+                                      bias_of(m, expand), m->gelu, z, gelu);
     TRY(linear_forward(m, expand, a->n2, a->z));
     return neo_activation_forward(m->ctx, m->gelu, z, gelu);
 }
@@ -392,7 +416,7 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
     TRY(gelu_backward(m, part, &b->contract, a, dx, &dz));
     TRY(linear_backward(m, part, &b->expand, a->n2, dz, m->dn));
     TRY(bias_backward(m, part, &b->contract, a->gelu, dx));
-    TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2, m->dqkv));
+    TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2, m->dqkv, 1));
 
     TRY(residual_gradient(m, 1, &dx));
     TRY(linear_backward_but_bias(m, part, &b->project, a->y, dx, dy));
@@ -401,14 +425,16 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
                                third(m, m->dqkv, 0), third(m, m->dqkv, 1), third(m, m->dqkv, 2)));
     TRY(linear_backward(m, part, &b->qkv, a->n1, m->dqkv, m->dn));
     TRY(bias_backward(m, part, &b->project, a->y, dx));
-    return norm_into_residual(m, part, &b->norm_1, m->x[i], a->stats_1, m->dgelu);
+    return norm_into_residual(m, part, &b->norm_1, m->x[i], a->stats_1, m->dgelu, 0);
 }
 
 static neo_status embed_forward(const model *m) {
-    neo_tensor x = used(m, m->x[0]), p = used(m, m->dn); /* dn is free here */
+    const neo_tensor out = used(m, m->x[0]); /* gradients are free here */
+    const neo_tensor x = m->residual_bf16 ? as_wide(m, m->dqkv) : out, p = as_wide(m, m->dgelu);
     TRY(neo_embedding_forward(m->ctx, used(m, m->ids), m->tokens->value, x));
     TRY(neo_embedding_forward(m->ctx, used(m, m->places), m->positions->value, p));
-    return neo_add(m->ctx, x, p);
+    TRY(neo_add(m->ctx, x, p));
+    return m->residual_bf16 ? neo_tensor_convert(m->ctx, x, out, NULL) : NEO_OK;
 }
 static neo_status head_forward(const model *m) {
     neo_tensor w = narrow_place(m, 1, &m->tokens->value);
@@ -426,11 +452,11 @@ static neo_status head_backward(const model *m, const neo_leaves *part) {
     return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dn, m->dx);
 }
 /* Row t of each sequence adds to that of position t: of sequences as rows, a bias's gradient. */
-static neo_status positions_backward(const model *m, const neo_leaves *part) {
+static neo_status positions_backward(const model *m, const neo_leaves *part, neo_tensor dx) {
     const neo_tensor none = neo_tensor_none();
     const int64_t cols = m->context * m->width, count = m->rows / m->context;
     neo_leaves sequences = *part;
-    neo_tensor dz = m->dx, grad = m->positions->grad, table = m->positions->value, column;
+    neo_tensor dz = dx, grad = m->positions->grad, table = m->positions->value, column;
     sequences.rows_per_sample = 1;
     dz.shape[0] = count, dz.shape[1] = dz.stride[0] = cols;
     grad.ndim = 1, grad.shape[0] = table.shape[0] = cols;
@@ -440,7 +466,12 @@ static neo_status positions_backward(const model *m, const neo_leaves *part) {
 }
 static neo_status embed_backward(const model *m, const neo_leaves *part) {
     neo_tensor dx = used(m, m->dx), ids = used(m, m->ids);
-    TRY(positions_backward(m, part));
+    if (m->residual_bf16) {
+        const neo_tensor wide = as_wide(m, m->dqkv);
+        TRY(neo_tensor_convert(m->ctx, dx, wide, NULL));
+        dx = wide;
+    }
+    TRY(positions_backward(m, part, dx));
     return neo_embedding_backward(m->ctx, part, ids, dx, m->tokens->grad, 1);
 }
 

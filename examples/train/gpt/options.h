@@ -5,7 +5,7 @@
 
 typedef struct options {
     char *data, *valid, *preset, *shard, *accumulate_mode, *dtype, *products, *gelu, *load, *prefix;
-    char *tokenizer, *prompt, *cluster;
+    char *residual, *tokenizer, *prompt, *cluster;
     int64_t vocabulary, layers, heads, width, context, batch, accumulate, steps, warmup, seed;
     int64_t summary, patience, factor, slots, eval_every, sample, top_k, recompute, memory;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
@@ -40,6 +40,9 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_TEXT("gelu", gelu, "F", "erf",
              "*of blocks, by erf, or by tanh as GPT-2 has it: then a GPU with --products bf16 "
              "computes it in its products"),
+    CLI_TEXT("residual", residual, "T", "f32",
+             "*what blocks add to, and its gradient: f32, or bf16 with --products bf16 on a GPU "
+             "without --exact, which reads and writes less then"),
 
     CLI_GROUP("Optimizer (AdamW)"),
     CLI_COUNT("steps", steps, "N", "2000", 0, 1e9, "of the optimizer, in all runs"),
@@ -132,6 +135,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
     TRY(cli_check_either("products", o->products, "f32", "bf16"));
     TRY(cli_check_either("gelu", o->gelu, "erf", "tanh"));
+    TRY(cli_check_either("residual", o->residual, "f32", "bf16"));
     TRY(cli_check_machine(&o->machine));
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     TRY(cli_check_saves(&o->saves));

@@ -85,6 +85,10 @@ static neo_status prepare(run *r) {
     m->recompute = (int)o->recompute;
     m->products_bf16 = strcmp(o->products, "bf16") == 0;
     m->gelu = strcmp(o->gelu, "tanh") ? NEO_ACT_GELU : NEO_ACT_GELU_TANH;
+    m->residual_bf16 = strcmp(o->residual, "bf16") == 0;
+    if (m->residual_bf16 && shared_dtype(m) != NEO_BF16)
+        REFUSE("--residual bf16 needs --products bf16, --device cuda without --exact, and heads of "
+               "a multiple of 8 columns");
     m->weights_kept = m->products_bf16 && !m->recompute && /* where they are whole all the time */
                       (r->me.ranks == 1 || r->desc.mode != NEO_FSDP_FULL);
     m->weights_first = m->weights_kept && (r->me.ranks == 1 || r->desc.mode == NEO_FSDP_DDP);
@@ -117,6 +121,7 @@ static neo_status create_state(run *r) {
     }
     TRY(neo_state_define(r->state, "products", o->products));
     if (strcmp(o->gelu, "erf")) TRY(neo_state_define(r->state, "gelu", o->gelu));
+    if (r->t.m.residual_bf16) TRY(neo_state_define(r->state, "residual", o->residual));
     TRY(cli_define_sums(r->state, &o->machine, r->me.ranks));
     snprintf(words, sizeof words, "%lld %s, CRC32C %08x", (long long)t->length,
              t->is_tokens ? "tokens" : "characters", (unsigned)t->checksum);
