@@ -65,6 +65,7 @@ int main(void) {
         TRY(neo_cross_forward(cross, all, T(crossed, WIDTH)));
         TRY(neo_mlp_forward(top, T(crossed, WIDTH), T(logit, 1)));
         TRY(neo_bce_with_logits(ctx, NULL, T(logit, 1), batch.label, T(dlogit, 1), &loss));
+        TRY(neo_optim_begin(optim, 0.02f)); /* layers step in their backward */
         TRY(neo_mlp_backward(top, NULL, T(dlogit, 1), T(dcrossed, WIDTH)));
         TRY(neo_cross_backward(cross, NULL, T(dcrossed, WIDTH), dall));
         TRY(neo_bags_backward(bags, &batch.sparse, de, 0.05f)); /* steps the tables */

@@ -21,6 +21,7 @@ typedef struct model_desc {
     int lazy_init;      /* as of neo_bags_desc */
     int cross_layers;   /* with a bottom: a cross network in place of the dot products; 0: none */
     int64_t cross_rank;
+    int early;          /* layers step in their backward, see neo_optim_begin */
 } model_desc;
 
 typedef struct model {
@@ -32,6 +33,7 @@ typedef struct model {
     neo_optim *optim;
     neo_state *state; /* params, optim and bags */
     int64_t batch, width; /* width: of the top's input */
+    int early;
     neo_tensor x, e, z, y, dx, de, dz, dy; /* outputs of bottom, bags, interaction and top */
     neo_tensor all, dall;
 } model;
@@ -136,6 +138,7 @@ static inline neo_status model_create(model *m, neo_ctx *ctx, const model_desc *
     memset(m, 0, sizeof *m);
     m->ctx = ctx;
     m->batch = desc->batch;
+    m->early = desc->early;
     if (desc->bottom_count > 0) m->width = neo_interact_width(dim, desc->table_count, 0);
     if (desc->cross_layers > 0) m->width = dim * (desc->table_count + 1);
     for (int t = 0; desc->bottom_count == 0 && t < desc->table_count; t++)
@@ -170,7 +173,9 @@ static inline neo_status model_call(model *m, const model_batch *b, int call, fl
                         : neo_interact_forward(m->ctx, 0, x, e, z);
     case 3: return neo_mlp_forward(m->top, z, y);
     case 4: return neo_bce_with_logits(m->ctx, NULL, y, b->label, dy, loss);
-    case 5: return neo_mlp_backward(m->top, NULL, dy, dz);
+    case 5:
+        if (m->early) MODEL_TRY(neo_optim_begin(m->optim, lr));
+        return neo_mlp_backward(m->top, NULL, dy, dz);
     case 6:
         return m->cross ? neo_cross_backward(m->cross, NULL, dz, neo_tensor_rows(m->dall, 0, n))
                         : neo_interact_backward(m->ctx, 0, x, e, dz, dx, de);

@@ -10,7 +10,8 @@
    The ceiling is a roofline measured in the same run: the sum over the parts of a step, and in
    layers over their products, of what takes longest: multiply-adds at the peak of the threads;
    bytes, each once, at the rate at which a working set of that size is read again and again; or
-   random rows, by the probe of the same rows (probe.h).
+   random rows, by the probe of the same rows (probe.h). Up to 512 samples layers step in their
+   backward (neo_optim_begin), whose parts then have the optimizer's share of the bytes.
 
      step.<layers>.b<B>          samples per second, without leaves (repro_shards = 1)
      step.<layers>.b<B>.<part>   ms of a part; the peer is what bounds most of it, the ratio its
@@ -39,7 +40,7 @@
 #include "bench/bare.h"
 #include "bench/probe.h"
 
-enum { MAX_ROUNDS = 400, PARTS = MODEL_CALLS, BARE_BYTES = 1 << 18 };
+enum { MAX_ROUNDS = 400, PARTS = MODEL_CALLS, BARE_BYTES = 1 << 18, EARLY_ROWS = 512 };
 
 static const int64_t MLPERF_BOTTOM[] = {DENSE, 512, 256, 128},
                      MLPERF_TOP[] = {1024, 1024, 512, 256, 1};
@@ -53,14 +54,16 @@ static const layers kaggle = {"kaggle", BOTTOM, TOP + 1, 5, 3, 0, 0},
                     mlperf = {"mlperf", MLPERF_BOTTOM, MLPERF_TOP, 4, 5, 0, 0},
                     dcnv2 = {"dcnv2", MLPERF_BOTTOM, MLPERF_TOP, 4, 5, 3, 512};
 
-static model make(neo_ctx *ctx, const layers *l, int64_t batch, int64_t rows) {
+/* early: weights step in the backward of their layers. */
+static model make(neo_ctx *ctx, const layers *l, int64_t batch, int64_t rows, int early) {
     const model_desc d = {.batch = batch,
                           .bottom = l->bottom,
                           .bottom_count = l->bottom_count,
                           .top = l->top,
                           .top_count = l->top_count,
                           .cross_layers = l->cross_layers,
-                          .cross_rank = l->cross_rank};
+                          .cross_rank = l->cross_rank,
+                          .early = early};
     int64_t of_tables[TABLES];
     model m;
     BENCH_OK(kaggle_create(&m, ctx, d, same_rows(of_tables, rows), 0));
@@ -77,7 +80,7 @@ static uint64_t digest_after(int threads, neo_isa isa, const layers *l, const da
     const neo_ctx_desc desc = {.threads = threads, .isa = isa, .repro_shards = 8, .seed = 1};
     neo_ctx *ctx;
     BENCH_OK(neo_ctx_create(&desc, &ctx));
-    model m = make(ctx, l, batch, 1000);
+    model m = make(ctx, l, batch, 1000, isa != NEO_ISA_SCALAR);
     for (int i = 0; i < (batch > 1000 ? 1 : 3); i++) step(&m, d, i);
     uint64_t digest = neo_state_digest(m.state);
     free_model(&m);
@@ -98,6 +101,7 @@ typedef struct bound {
     double fma, bytes, rows; /* seconds of what each bounds */
 } bound;
 static double peak; /* multiply-adds per second of all threads */
+static double stepped[PARTS]; /* of bytes, those of the optimizer's steps in a backward */
 static double bound_seconds(bound b) { return b.fma + b.bytes + b.rows; }
 static void bound_add(bound *b, neo_ctx *ctx, double fmas, double floats) {
     static double rates[32];
@@ -155,9 +159,17 @@ static void bound_parts(const layers *l, const model *m, const double *probed, b
     part[7].rows = probed[1];
     part[8] = bound_layers(ctx, l->bottom, bottoms, n, 1, 1);
     const double crossed = l->cross_layers * z * (2.0 * (double)l->cross_rank + 1);
-    bound_add(&part[9], ctx, 0,
-              3 * (parameters(l->bottom, bottoms) + parameters(top, tops) + crossed));
+    const double all = parameters(l->bottom, bottoms) + parameters(top, tops) + crossed;
+    bound_add(&part[9], ctx, 0, 3 * all);
     part[9].bytes *= 5 / 3.0; /* values and state are also written */
+    const double early[] = {parameters(top, tops), crossed, parameters(l->bottom + 1, bottoms - 1)};
+    const double each = part[9].bytes / all;
+    static const int of[] = {5, 6, 8};
+    memset(stepped, 0, sizeof stepped);
+    for (int k = 0; k < 3 && m->early && m->batch <= EARLY_ROWS; k++) {
+        stepped[of[k]] = each * early[k];
+        part[of[k]].bytes += stepped[of[k]], part[9].bytes -= stepped[of[k]];
+    }
 }
 
 /* ---- bare loops ---- */
@@ -298,7 +310,8 @@ static void report(const layers *l, const model *m, const bare_step *s, int roun
                          : b.fma > b.bytes        ? "multiply_adds"
                                                   : "bytes";
         const int loops = k < PARTS && s->count[k] > 0;
-        const double loop = loops ? bench_median(bare[k], rounds) : k < PARTS ? most : least;
+        const double loop = !loops ? (k < PARTS ? most : least)
+                                  : bench_median(bare[k], rounds) + stepped[k];
         all.fma += b.fma, all.bytes += b.bytes, all.rows += b.rows;
         least += loop;
         bench_spread(t1[k], rounds);
@@ -334,9 +347,9 @@ static void report(const layers *l, const model *m, const bare_step *s, int roun
 static void bench_batch(const layers *l, int64_t batch) {
     const int64_t of_tables = bench.quick ? 20000 : 100000;
     if (batch < 1000 || !bench.quick) verify(l, batch);
-    model one = make(bench_ctx(0, 1), l, batch, of_tables),
-          eight = make(bench_ctx(0, 8), l, batch, of_tables),
-          two = make(bench_lists_ctx(2, 1), l, batch, of_tables);
+    model one = make(bench_ctx(0, 1), l, batch, of_tables, 1),
+          eight = make(bench_ctx(0, 8), l, batch, of_tables, 1),
+          two = make(bench_lists_ctx(2, 1), l, batch, of_tables, 1);
     data d = make_data(one.ctx, batch, of_tables);
     probe p = make_probe(&one, &d);
     bare_step loops = bare_make(l, &one);

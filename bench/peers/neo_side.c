@@ -226,7 +226,8 @@ SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, con
                           .top_count = tops,
                           .dtype = dtype_of(bf16),
                           .optim = {.initial_accumulator = initial},
-                          .lazy_init = lazy_init};
+                          .lazy_init = lazy_init,
+                          .early = 1};
     neo_ctx *ctx = (neo_ctx *)neo_side_ctx(threads);
     model *m = ctx ? (model *)calloc(1, sizeof *m) : NULL;
     if (m && kaggle_create(m, ctx, d, same_rows(of_tables, rows), 0) == NEO_OK) return m;

@@ -439,6 +439,197 @@ static void not_finite_norms_change_nothing(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* ---- steps that layers make ---- */
+enum { IN = 150, MOST_ROWS = 520, PLACES = MOST_ROWS * IN, WEIGHTS = 40 };
+typedef struct net {
+    neo_ctx *ctx;
+    neo_params *params;
+    neo_cross *cross;
+    neo_mlp *mlp;
+    neo_optim *optim;
+    float *x, *y, *z, *dz, *dy, *dx;
+} net;
+static net net_make(int threads, neo_isa isa, int leaves, const neo_optim_desc *d) {
+    static const neo_mlp_desc mlp = {.name = "mlp",
+                                     .widths = {IN, 300, 70, 9, 1},
+                                     .width_count = 5,
+                                     .max_batch = MOST_ROWS,
+                                     .act = NEO_ACT_RELU};
+    static const neo_cross_desc cross = {
+        .name = "cross", .width = IN, .rank = 33, .layers = 2, .max_batch = MOST_ROWS};
+    net n = {.ctx = test_ctx(threads, isa, leaves)};
+    CHECK_OK(neo_params_create(n.ctx, &n.params));
+    CHECK_OK(neo_cross_create(n.ctx, n.params, &cross, &n.cross));
+    CHECK_OK(neo_mlp_create(n.ctx, n.params, &mlp, &n.mlp));
+    CHECK_OK(neo_optim_create(n.ctx, n.params, d, &n.optim));
+    n.x = calloc(6 * PLACES, sizeof(float));
+    n.y = n.x + PLACES, n.z = n.y + PLACES, n.dz = n.z + PLACES;
+    n.dy = n.dz + PLACES, n.dx = n.dy + PLACES;
+    return n;
+}
+static void net_free(net *n) {
+    free(n->x);
+    neo_optim_destroy(n->optim);
+    neo_mlp_destroy(n->mlp);
+    neo_cross_destroy(n->cross);
+    neo_params_destroy(n->params);
+    neo_ctx_destroy(n->ctx);
+}
+#define ROWS(data, cols) neo_tensor_2d(data, NEO_F32, rows, cols)
+static void net_forward(net *n, int64_t rows, uint64_t seed) {
+    test_seed = seed;
+    test_fill(n->x, rows * IN);
+    test_fill(n->dz, rows);
+    for (int64_t i = 0; i < rows; i++) n->dz[i] /= (float)rows;
+    CHECK_OK(neo_cross_forward(n->cross, ROWS(n->x, IN), ROWS(n->y, IN)));
+    CHECK_OK(neo_mlp_forward(n->mlp, ROWS(n->y, IN), ROWS(n->z, 1)));
+}
+static void net_backward(net *n, int64_t rows) {
+    CHECK_OK(neo_mlp_backward(n->mlp, NULL, ROWS(n->dz, 1), ROWS(n->dy, IN)));
+    CHECK_OK(neo_cross_backward(n->cross, NULL, ROWS(n->dy, IN), ROWS(n->dx, IN)));
+}
+/* How many parameters' values differ from those kept, and are kept. */
+static int net_moved(const net *n, float *kept[WEIGHTS]) {
+    int moved = 0;
+    for (int i = 0; i < neo_params_count(n->params); i++) {
+        const neo_tensor value = neo_params_at(n->params, i)->value;
+        const size_t bytes = (size_t)neo_tensor_count(value) * sizeof(float);
+        if (kept[i] && memcmp(kept[i], value.data, bytes) != 0) moved++;
+        if (!kept[i]) kept[i] = malloc(bytes);
+        memcpy(kept[i], value.data, bytes);
+    }
+    return moved;
+}
+static void net_same(net *a, net *b) {
+    for (int i = 0; i < neo_params_count(a->params); i++) {
+        const neo_tensor one = neo_params_at(a->params, i)->value;
+        CHECK_BITS(one.data, neo_params_at(b->params, i)->value.data,
+                   (size_t)neo_tensor_count(one) * sizeof(float));
+    }
+    for (int i = 0; i < neo_optim_state_count(a->optim); i++) {
+        const neo_tensor one = neo_optim_state_at(a->optim, i, NULL, NULL);
+        CHECK_BITS(one.data, neo_optim_state_at(b->optim, i, NULL, NULL).data,
+                   (size_t)neo_tensor_count(one) * neo_dtype_size(one.dtype));
+    }
+}
+/* Steps that a backward makes leave the bits of those that neo_optim_step makes: some weights
+   move in it, and their gradients stay where they were. */
+static void early_case(const neo_optim_desc *d, int threads, neo_isa isa, int leaves) {
+    static const int64_t batches[] = {1, 37, 130, 512, MOST_ROWS};
+    const int moves = d->clip_norm == 0 && d->kind != NEO_OPTIM_LAMB;
+    net plain = net_make(1, NEO_ISA_SCALAR, leaves, d), early = net_make(threads, isa, leaves, d);
+    float *kept[WEIGHTS] = {NULL};
+    for (int t = 0; t < 5; t++) {
+        const int64_t rows = batches[t];
+        const int all = neo_params_count(early.params);
+        const neo_param *p = neo_params_find(early.params, "mlp.0.weight");
+        float *grad = p->grad.data;
+        net_forward(&plain, rows, (uint64_t)t);
+        net_backward(&plain, rows);
+        CHECK_OK(neo_optim_step(plain.optim, 0.01f));
+        net_forward(&early, rows, (uint64_t)t);
+        net_moved(&early, kept);
+        grad[0] = 12345;
+        const int64_t allocated = neo_ctx_memory(early.ctx).alloc_count;
+        CHECK_OK(neo_optim_begin(early.optim, 0.01f));
+        net_backward(&early, rows);
+        const int moved = net_moved(&early, kept);
+        CHECK(moves && rows <= 512 ? moved >= (rows > 1 ? 4 : 1) && moved < all : moved == 0);
+        CHECK(rows == 1 || (grad[0] == 12345) == (moves && rows <= 512));
+        CHECK_OK(neo_optim_step(early.optim, 0.01f));
+        CHECK_INT(neo_ctx_memory(early.ctx).alloc_count, allocated);
+        net_same(&plain, &early);
+    }
+    for (int i = 0; i < WEIGHTS; i++) free(kept[i]);
+    net_free(&plain);
+    net_free(&early);
+}
+static void early_steps(void) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    for (int c = 0; c < KINDS; c++) {
+        neo_optim_desc d = kinds[c];
+        early_case(&d, 1 + c % 3, NEO_ISA_BEST, c % 2 ? 8 : 1);
+        d.clip_norm = 1;
+        if (c < 2) early_case(&d, 2, NEO_ISA_BEST, 1);
+    }
+    for (int i = 0; i < 8; i++)
+        if (neo_isa_available(isas[i / 2]))
+            early_case(&kinds[5], 1 + i % 2, isas[i / 2], i % 4 < 2 ? 1 : 3);
+}
+static void early_steps_that_fail(void) {
+    net n = net_make(1, NEO_ISA_BEST, 1, &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD});
+    const int64_t rows = 20;
+    float *kept[WEIGHTS] = {NULL};
+    CHECK_ERR(neo_optim_begin(NULL, 0.1f), NEO_ERR_ARG, "optim is NULL");
+    CHECK_ERR(neo_optim_begin(n.optim, NAN), NEO_ERR_NUMERIC, "neo_optim_begin: lr is");
+    net_forward(&n, rows, 1);
+    CHECK_OK(neo_optim_begin(n.optim, 0.1f));
+    net_backward(&n, rows);
+    net_moved(&n, kept);
+    CHECK_ERR(neo_optim_step(n.optim, 0.2f), NEO_ERR_ARG, "neo_optim_begin had 0.1");
+    CHECK_INT(net_moved(&n, kept), 0);
+    CHECK_INT(neo_optim_step_count(n.optim), 0);
+    CHECK_ERR(neo_mlp_backward(n.mlp, NULL, ROWS(n.dz, 1), ROWS(n.dy, IN)), NEO_ERR_STATE,
+              "second gradient of mlp.6.weight");
+    CHECK_OK(neo_optim_step(n.optim, 0.1f));
+    net_backward(&n, rows); /* no step is open */
+    net_moved(&n, kept);
+    net_backward(&n, rows);
+    CHECK_INT(net_moved(&n, kept), 0);
+    CHECK_OK(neo_optim_begin(n.optim, 0.1f));
+    neo_optim_destroy(n.optim);
+    n.optim = NULL;
+    net_backward(&n, rows); /* nobody's */
+    CHECK_INT(net_moved(&n, kept), 0);
+    for (int i = 0; i < WEIGHTS; i++) free(kept[i]);
+    net_free(&n);
+}
+
+/* Numbers of any size, zeros of both signs, infinities: vectors divide like single numbers. */
+static void numbers_of_any_size(void) {
+    enum { N = 40000 };
+    const int64_t n = N;
+    for (int c = 0; c < KINDS; c++) {
+        neo_optim_desc d = kinds[c];
+        neo_ctx *ctx[2];
+        neo_params *params[2];
+        d.clip_norm = 0;
+        if (d.kind == NEO_OPTIM_LAMB) continue; /* whose norms are infinite */
+        for (int k = 0; k < 2; k++) {
+            const neo_param *p = NULL;
+            neo_optim *optim = NULL;
+            ctx[k] = test_ctx(1, k ? NEO_ISA_BEST : NEO_ISA_SCALAR, 1);
+            CHECK_OK(neo_params_create(ctx[k], &params[k]));
+            CHECK_OK(neo_params_add(params[k], "w", 1, &n, zeros, &p));
+            CHECK_OK(neo_optim_create(ctx[k], params[k], &d, &optim));
+            test_seed = (uint64_t)c + 1;
+            float *data[4] = {p->value.data, p->grad.data};
+            for (int s = 0; s < 2 && s + 1 < neo_optim_state_count(optim); s++)
+                data[2 + s] = neo_optim_state_at(optim, s, NULL, NULL).data;
+            for (int64_t i = 0; i < 4 * n; i++) {
+                float sign, x;
+                test_fill(&sign, 1);
+                test_fill(&x, 1);
+                /* a sixteenth each of zeros, denormals; some of which all is of one size */
+                const int kind = (int)(i / 7 % 16), wide = i / 4096 % 2;
+                float to = kind == 0   ? 0.0f
+                           : kind == 1 ? x * 0x1p-140f
+                           : wide      ? ldexpf(x, (int)(sign * 120))
+                                       : x;
+                if (i / 4 % 9999 == 5) to = INFINITY;
+                if (data[i % 4]) data[i % 4][i / 4] = i % 4 > 1 ? fabsf(to) : copysignf(to, sign);
+            }
+            CHECK_OK(neo_optim_step(optim, 0.01f));
+            CHECK_OK(neo_optim_step(optim, 0.01f));
+            neo_optim_destroy(optim);
+        }
+        const float *a = weights(params[0], 0), *b = weights(params[1], 0);
+        for (int64_t i = 0; i < n; i++)
+            CHECK((a[i] != a[i] && b[i] != b[i]) || memcmp(&a[i], &b[i], sizeof *a) == 0);
+        for (int k = 0; k < 2; k++) neo_params_destroy(params[k]), neo_ctx_destroy(ctx[k]);
+    }
+}
+
 static void refusals(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     neo_params *params = make_params(ctx);
@@ -648,6 +839,9 @@ int main(void) {
     RUN(squares_of_others_are_in_the_norm);
     RUN(not_finite_norms_change_nothing);
     RUN(norms_of_parameters);
+    RUN(early_steps);
+    RUN(early_steps_that_fail);
+    RUN(numbers_of_any_size);
     RUN(refusals);
     RUN(schedules);
     return test_end("core/optim");
