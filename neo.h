@@ -3677,9 +3677,9 @@ typedef struct neo__optim_span {
     float *w, *state[2];
     const float *grad;
     int64_t count;
-    int elsewhere; /* another rank counts it in norms */
-    int moved;     /* the open step is made: see neo_optim_begin */
-    float lr;      /* LAMB: lr times trust ratio */
+    uint8_t elsewhere; /* another rank counts it in norms */
+    uint8_t moved;     /* the open step is made: see neo_optim_begin */
+    float lr;          /* LAMB: lr times trust ratio */
 } neo__optim_span;
 typedef enum neo__optim_pass {
     NEO__OPTIM_STEP,         /* of desc.kind; LAMB: the move */
