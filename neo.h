@@ -1315,9 +1315,10 @@ NEO_API neo_status neo_optim_step(neo_optim *optim, float lr);
    512 rows. The rest steps in neo_optim_step, as all does with clip_norm, LAMB, a group, a deferred
    set, check_finite or NEO_SGEMM.
    A gradient that a weight moved by is written nowhere. So between the two calls nobody reads grad
-   (to add it over ranks, to accumulate it, for neo_params_norms), nor value after its backward, and
-   no two layers share a weight. Called again it opens the step anew; what has moved stays moved.
-   Of several optimizers of a context the last opened steps early. Allocates nothing.
+   (to add it over ranks, to accumulate it), nor value after its backward, and no two layers share a
+   weight. neo_params_norms, neo_optim_norms and neo_optim_histograms refuse (NEO_ERR_STATE). Called
+   again it opens the step anew; what has moved stays moved.
+   Several optimizers of a context may be open, each of a set of its own. Allocates nothing.
    Errors   NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: as of neo_optim_step; of a backward:
             a second gradient of a weight that has moved. NEO_ERR_ARG (of neo_optim_step): another
             lr. Nothing has changed then. */
@@ -4328,7 +4329,7 @@ struct neo_ctx {
     struct neo__recorder *recorder; /* of spans; or NULL. Atomic */
     int traces;              /* made so far */
     neo_params *params;       /* the last set made; each has the one before */
-    struct neo_optim *opened; /* the last whose step is open: see neo_optim_begin */
+    struct neo_optim *opened; /* the last whose weights may move: see neo_optim_begin */
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
     const char *last_read;    /* with check_finite: the parameter; or NULL */
     struct neo_tier *tiers;   /* those that hold rows; see neo__tier_ops */
@@ -10756,8 +10757,11 @@ static neo_status neo__check_columns(const neo_ctx *ctx, const char *function, c
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
                    ((t.ndim == 1 && columns == 1) || (t.ndim == 2 && t.shape[1] == columns)) &&
                    neo_tensor_is_contiguous(t),
-               NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor %s[B][%" PRId64 "]", function,
-               name, columns == 1 ? "[B] or " : "", columns);
+               NEO_ERR_SHAPE,
+               "%s: %s is not a contiguous f32 tensor %s[B][%" PRId64
+               "], it is %s with %d dimensions [%" PRId64 "][%" PRId64 "]",
+               function, name, columns == 1 ? "[B] or " : "", columns, neo_dtype_name(t.dtype),
+               (int)t.ndim, t.shape[0], t.shape[1]);
     NEO__CHECK(rows >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     NEO__CHECK(t.shape[0] == rows, NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " samples, the first tensor %" PRId64, function, name,
@@ -11291,6 +11295,7 @@ struct neo_optim {
     neo_exact squares;
     int open;            /* a step is, of rate open_lr, and may be made early, by numbers `early` */
     float open_lr;
+    struct neo_optim *before; /* of those of the context whose weights may move; or NULL */
     neo__step early;
 };
 
@@ -11464,7 +11469,9 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
 }
 /* Forgets which parameters have moved. */
 static void neo__optim_close(neo_optim *optim) {
-    if (optim->ctx->opened == optim) optim->ctx->opened = NULL;
+    neo_optim **at = &optim->ctx->opened;
+    while (*at && *at != optim) at = &(*at)->before;
+    if (*at) *at = optim->before;
     optim->open = 0;
     for (int i = 0; i < optim->param_count; i++) optim->spans[i].moved = 0;
 }
@@ -11658,8 +11665,18 @@ static neo_status neo__param_norms(neo_ctx *ctx, const neo_param *param, neo_opt
     norm->grad = value[0], norm->weight = value[1];
     return NEO_OK;
 }
+/* Gradients that weights have moved by are written nowhere: see neo_optim_begin. */
+static neo_status neo__optim_unmoved(const neo_params *params, const char *fn) {
+    const neo_optim *optim = params->ctx->opened;
+    while (optim && optim->params != params) optim = optim->before;
+    for (int i = 0; optim && i < optim->param_count; i++)
+        NEO__CHECK(!optim->spans[i].moved, NEO_ERR_STATE,
+                   "%s: %s has moved since neo_optim_begin, and its gradient is not there", fn,
+                   neo_params_at(params, i)->name);
+    return NEO_OK;
+}
 static neo_status neo__norms(const neo_params *params, neo_optim *optim, neo_param_norm *norms) {
-    neo_status status = NEO_OK;
+    neo_status status = neo__optim_unmoved(params, optim ? "neo_optim_norms" : "neo_params_norms");
     const neo__fp_state fp = neo__fp_enter();
     for (int i = 0; i < params->count && status == NEO_OK; i++)
         status = neo__param_norms(params->ctx, &params->slot[i]->param, optim,
@@ -11799,19 +11816,22 @@ NEO_API neo_status neo_optim_begin(neo_optim *optim, float lr) {
     const neo__fp_state fp = neo__fp_enter();
     optim->early = neo__optim_numbers(&optim->desc, optim->step + 1, (double)lr, 1.0);
     neo__fp_leave(fp);
-    if (neo__optim_may_move(optim)) optim->ctx->opened = optim;
+    if (neo__optim_may_move(optim)) optim->before = optim->ctx->opened, optim->ctx->opened = optim;
     return NEO_OK;
 }
 /* dw: a gradient that is about to be computed, of weights that the same call reads last. */
 static neo_status neo__optim_early(const neo_ctx *ctx, const char *fn, neo__gemm_call *dw,
                                    neo__update *update) {
-    const neo_optim *optim = ctx->opened;
+    const neo_optim *optim = dw->c ? ctx->opened : NULL;
     int i = 0;
-    while (i < optim->param_count && optim->spans[i].grad != dw->c) i++;
-    if (!dw->c || i == optim->param_count || optim->spans[i].count != dw->m * dw->n) return NEO_OK;
+    for (; optim; optim = optim->before) {
+        for (i = 0; i < optim->param_count && optim->spans[i].grad != dw->c;) i++;
+        if (i < optim->param_count) break;
+    }
+    if (!optim || optim->spans[i].count != dw->m * dw->n) return NEO_OK;
     NEO__CHECK(!optim->spans[i].moved, NEO_ERR_STATE,
-               "%s: a second gradient of %s, which has moved since neo_optim_begin",
-               fn, neo_params_at(optim->params, i)->name);
+               "%s: a second gradient of %s, which has moved since neo_optim_begin: neo_optim_step "
+               "comes first", fn, neo_params_at(optim->params, i)->name);
     if (dw->narrow || dw->k > NEO__GEMM_SEGMENT) return NEO_OK;
     update->step = optim->early, update->kind = optim->desc.kind, update->span = &optim->spans[i];
     dw->update = update;

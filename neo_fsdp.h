@@ -5415,7 +5415,7 @@ static neo_status neo__fsdp_hold(neo_fsdp *fsdp, int unit, float **values) {
 }
 static neo_status neo__fsdp_check_window(neo_fsdp *fsdp, const char *function, int unit,
                                          neo__fsdp_window open) {
-    static const char *const state[] = {"closed",
+    static const char *const state[] = {"closed (its _begin comes first)",
                                         "open for forward (neo_fsdp_forward_end closes it)",
                                         "open for backward (neo_fsdp_backward_end closes it)"};
     NEO__CHECK_LIVE(fsdp, function, "fsdp");

@@ -2551,6 +2551,7 @@ NEO_API neo_status neo_optim_histograms(neo_optim *optim, neo_histogram *weights
     NEO__CHECK(weights && grads, NEO_ERR_ARG, "%s: weights or grads is NULL", fn);
     NEO__CHECK(!optim->ctx->device, NEO_ERR_UNSUPPORTED, "%s: the parameters are on a device", fn);
     NEO__TRY(neo__optim_bind(optim, fn));
+    NEO__TRY(neo__optim_unmoved(optim->params, fn));
     for (int i = 0; i < 2 * optim->param_count; i++) {
         neo_histogram *h = i % 2 ? &grads[i / 2] : &weights[i / 2];
         const neo__optim_span *span = &optim->spans[i / 2];

@@ -94,7 +94,7 @@ typedef struct neo_tier_desc {
                              with a device alone: rows lie in host memory */
     int64_t memory_bytes; /* required; on a context with a device, of its memory */
     neo_evict evict;      /* not NEO_EVICT_AGE */
-    int64_t period;       /* of LFU, in calls; 0: counts never halve */
+    int64_t period;       /* of LFU alone, in calls; 0: counts never halve */
     int queue_depth; /* threads that read and write; 0: 4. Each, and the one that calls, has up to
                         32 reads under way where the system has io_uring (Linux), else one */
     int prefetch;    /* batches (up to 64) that neo_bags_prefetch announces before the first of them
@@ -2892,7 +2892,8 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
         const char *more;
     } fields[] = {{"memory_bytes", desc->memory_bytes, 1, INT64_MAX, ""},
                   {"evict", (int64_t)desc->evict, 0, NEO_EVICT_LFU, " (LRU, LFU)"},
-                  {"period", desc->period, 0, INT64_MAX, ""},
+                  {"period", desc->period, 0, desc->evict == NEO_EVICT_LFU ? INT64_MAX : 0,
+                   desc->evict == NEO_EVICT_LFU ? "" : " with LRU"},
                   {"queue_depth", desc->queue_depth, 0, 256, ""},
                   {"prefetch", desc->prefetch, 0, NEO__TIER_MOST_AHEAD, ""},
                   {"ahead_rows", desc->ahead_rows, 0, desc->prefetch ? INT64_MAX : 0,

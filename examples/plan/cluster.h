@@ -113,28 +113,28 @@ static inline int cluster_line_of(const cluster_seen *seen, const char *name) {
     return i < seen->count ? seen->line[i] : 0;
 }
 /* The line before that has this one's name, or 0: then it is noted. */
-static inline int cluster_again(cluster_seen *seen, const char *what, const char *which, int line) {
+static inline int cluster_again(cluster_seen *seen, const char *what, const char *which, int line,
+                                char name[64]) {
     static const char *const by_two[] = {"rows", "layer", "tier"};
-    char name[64];
     int two = 0;
     for (int i = 0; i < 3; i++) two |= strcmp(what, by_two[i]) == 0;
-    snprintf(name, sizeof name, "%.31s%s%.31s", what, two ? " " : "", two ? which : "");
+    snprintf(name, 64, "%.31s%s%.31s", what, two ? " " : "", two ? which : "");
     const int before = cluster_line_of(seen, name);
     if (before || seen->count == CLUSTER_LINES) return before;
-    memcpy(seen->name[seen->count], name, sizeof name);
+    memcpy(seen->name[seen->count], name, sizeof seen->name[0]);
     seen->line[seen->count++] = line;
     return 0;
 }
-/* Says on stderr what a file of an older plan --calibrate lacks. */
-static inline void cluster_note_lacks(const cluster_seen *seen, const char *program,
+/* Says on stderr what a file of an older plan --calibrate lacks; says: before its path. */
+static inline void cluster_note_lacks(const cluster_seen *seen, const char *says,
                                       const char *path) {
     static const char *const of[][2] = {{"layer dots", "dots_far"},
                                         {"rows lookup", "rows_large"},
                                         {"layer last", "layer_far"}};
     for (int i = 0; i < 3; i++)
         if (cluster_line_of(seen, of[i][0]) && !cluster_line_of(seen, of[i][1]))
-            fprintf(stderr, "%s: %s: has a line '%s' but none '%s': what that adds is left out of "
-                    "predictions; plan --calibrate measures both\n", program, path, of[i][0],
+            fprintf(stderr, "%s %s: has a line '%s' but none '%s': what that adds is left out of "
+                    "predictions; plan --calibrate measures both\n", says, path, of[i][0],
                     of[i][1]);
 }
 /* The lines that a cluster file has besides: the numbers of each, whole where they count something,
@@ -168,7 +168,7 @@ static inline const cluster_other *cluster_find(const char *what, const char *wh
 /* Reads a line into *c, or checks what it says besides. *measured is set if it was read. */
 static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int line, char *text,
                                            cluster_seen *seen, int *measured) {
-    char what[32], which[32];
+    char what[32], which[32], name[64];
     int count = 0;
     text[strcspn(text, "#")] = 0;
     char *word = cluster_word(&text);
@@ -181,10 +181,10 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
     if (!to.value && !other)
         return neo_fail(NEO_ERR_FORMAT, "%s:%d: nothing that a cluster has: '%s%s%s'", path, line,
                         what, which[0] ? " " : "", which);
-    const int before = cluster_again(seen, what, which, line);
+    const int before = cluster_again(seen, what, which, line, name);
     if (before)
-        return neo_fail(NEO_ERR_FORMAT, "%s:%d: a second line '%s', after line %d", path, line,
-                        what, before);
+        return neo_fail(NEO_ERR_FORMAT, "%s:%d: a second line, after line %d: '%s'", path, line,
+                        before, name);
     const int named = other ? other->which != NULL : count > 4; /* curves, layers: by two words */
     const char *space = named ? " " : "";
     if (named) word = cluster_word(&text);
@@ -219,7 +219,7 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
 /* Reads how fast a rank computes into *c; the other lines that a cluster has are only checked.
    option: it names the file. */
 static inline neo_status cluster_read(const char *option, const char *path, neo_cluster *c) {
-    char text[8192];
+    char text[8192], says[64];
     cluster_seen seen = {.count = 0};
     int line = 0, measured = 0;
     neo_status status = NEO_OK;
@@ -236,7 +236,8 @@ static inline neo_status cluster_read(const char *option, const char *path, neo_
     else if (status == NEO_OK && !measured)
         status = neo_fail(NEO_ERR_FORMAT, "--%s %s: no line says how fast a rank computes, as "
                           "'flops 20e9' (plan --calibrate prints them)", option, path);
-    if (status == NEO_OK) cluster_note_lacks(&seen, option, path);
+    snprintf(says, sizeof says, "note: --%s", option);
+    if (status == NEO_OK) cluster_note_lacks(&seen, says, path);
     (void)fclose(f);
     return status;
 }

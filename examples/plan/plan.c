@@ -69,7 +69,8 @@ static const char HELP[] =
     "                   jitter, failures and checkpoint\n"
     "  --json           print all of it for a program\n"
     "  --calibrate      measure this machine as a rank instead of what the cluster file says, and\n"
-    "                   print it as lines of such a file; mpirun ... plan_mpi: its links, too\n"
+    "                   print it behind the plan, from memory_bandwidth on, as lines for such a\n"
+    "                   file in place of its own; mpirun ... plan_mpi: its links, too\n"
     "  --disk FILE      of --calibrate: measures the tier disk, too, by a file that is made there\n"
     "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n"
     "  --sets CLUSTER   all four there, beside what is recalled of the models they stand for\n";

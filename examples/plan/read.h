@@ -416,7 +416,7 @@ static void split(source *s) {
 static void read_file(job *j, const char *path, const char *kind, int (*line)(job *, source *)) {
     source s = {.path = path};
     static const char *const often[] = {"table", "unit", "optimizer"}; /* of a model */
-    char text[100];
+    char text[100], name[64];
     cluster_seen seen = {.count = 0};
     FILE *f = fopen(path, "rb");
     if (!f) {
@@ -443,12 +443,12 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
         if (s.words > most) fail_at(&s, "more than belongs on the line:", s.word[most]);
         int once = 1;
         for (int i = 0; i < 3 && line == model_line; i++) once &= strcmp(s.word[0], often[i]) != 0;
-        const int before =
-            once ? cluster_again(&seen, s.word[0], s.words > 1 ? s.word[1] : "", s.line) : 0;
+        const char *second = s.words > 1 ? s.word[1] : "";
+        const int before = once ? cluster_again(&seen, s.word[0], second, s.line, name) : 0;
         snprintf(text, sizeof text, "a second line, after line %d:", before);
-        if (before) fail_at(&s, text, s.word[0]);
+        if (before) fail_at(&s, text, name);
     }
-    if (line == cluster_line) cluster_note_lacks(&seen, "plan", path);
+    if (line == cluster_line) cluster_note_lacks(&seen, "plan:", path);
     if (ferror(f)) fail_at(&s, strerror(errno), "");
     fclose(f);
 }

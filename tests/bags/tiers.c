@@ -73,7 +73,8 @@ static neo_state *state_of(neo_ctx *ctx, neo_bags *bags) {
 /* extra: bytes above the least. */
 static int pair_make(Pair *p, neo_ctx *ctx, const Model *m, neo_evict policy, int prefetch,
                      int64_t extra) {
-    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, readers, prefetch, no_rings, stated};
+    const int64_t period = policy == NEO_EVICT_LFU ? PERIOD : 0;
+    neo_tier_desc tier = {at("rows.tier"), 1, policy, period, readers, prefetch, no_rings, stated};
     neo_bags_desc desc = m->desc;
     neo_bags_memory memory;
     memset(p, 0, sizeof *p);
@@ -1549,7 +1550,9 @@ static void refused(void) {
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "memory_bytes is 0, below 1");
     bad = desc, bad.evict = NEO_EVICT_AGE;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "evict is 2, not from 0 to 1 (LRU");
-    bad = desc, bad.period = -7;
+    bad = desc, bad.period = 9;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "period is 9, not 0 with LRU");
+    bad.evict = NEO_EVICT_LFU, bad.period = -7;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "period is -7, below 0");
     bad = desc, bad.prefetch = 65;
     CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "prefetch is 65, not from 0 to 64");

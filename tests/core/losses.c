@@ -435,7 +435,7 @@ static void several_labels(void) {
         CHECK_ERR(run(ctx, &all, &d, all.dx, &loss), NEO_ERR_RANGE, "label of sample 7 is 1.5");
         of.weight = neo_tensor_1d(w, NEO_F32, B);
         CHECK_ERR(run(ctx, &all, &of, all.dx, &loss), NEO_ERR_SHAPE,
-                  "weight is not a contiguous f32 tensor [B][3]");
+                  "weight is not a contiguous f32 tensor [B][3], it is f32 with 1 dim");
         drop(&all);
         drop(&column);
     }

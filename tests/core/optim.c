@@ -570,8 +570,30 @@ static void early_steps_that_fail(void) {
     CHECK_INT(net_moved(&n, kept), 0);
     CHECK_INT(neo_optim_step_count(n.optim), 0);
     CHECK_ERR(neo_mlp_backward(n.mlp, NULL, ROWS(n.dz, 1), ROWS(n.dy, IN)), NEO_ERR_STATE,
-              "second gradient of mlp.6.weight");
+              "of mlp.6.weight, which has moved since neo_optim_begin: neo_optim_step comes");
+    neo_param_norm norms[WEIGHTS];
+    CHECK_ERR(neo_params_norms(n.params, norms), NEO_ERR_STATE, "moved since neo_optim_begin");
+    CHECK_ERR(neo_optim_norms(n.optim, norms), NEO_ERR_STATE, "neo_optim_norms: cross.");
+    neo_histogram *counts = malloc(2 * WEIGHTS * sizeof *counts);
+    CHECK_ERR(neo_optim_histograms(n.optim, counts, counts + WEIGHTS), NEO_ERR_STATE, "moved");
+    free(counts);
     CHECK_OK(neo_optim_step(n.optim, 0.1f));
+    CHECK_OK(neo_params_norms(n.params, norms));
+    neo_params *other;
+    neo_optim *of_other;
+    const neo_optim_desc adagrad = {.kind = NEO_OPTIM_ADAGRAD};
+    CHECK_OK(neo_params_create(n.ctx, &other));
+    CHECK_OK(neo_optim_create(n.ctx, other, &adagrad, &of_other));
+    CHECK_OK(neo_optim_begin(n.optim, 0.1f));
+    net_backward(&n, rows);
+    CHECK_OK(neo_optim_begin(of_other, 0.2f)); /* that of another is still open */
+    CHECK_ERR(neo_mlp_backward(n.mlp, NULL, ROWS(n.dz, 1), ROWS(n.dy, IN)), NEO_ERR_STATE,
+              "second gradient of mlp.6.weight");
+    CHECK_ERR(neo_params_norms(n.params, norms), NEO_ERR_STATE, "moved since neo_optim_begin");
+    CHECK_OK(neo_optim_step(n.optim, 0.1f));
+    CHECK_OK(neo_optim_step(of_other, 0.2f));
+    neo_optim_destroy(of_other);
+    neo_params_destroy(other);
     net_backward(&n, rows); /* no step is open */
     net_moved(&n, kept);
     net_backward(&n, rows);

@@ -66,7 +66,7 @@ struct Model {
     neo_bags_desc desc = {};
     int shards = 1;
     int is_tiered = 0; /* below the device: 1: in host memory, 2: in a file */
-    neo_tier_desc tier_desc = {NULL, 0, NEO_EVICT_LRU, 20, 2, 0, 0, 0}; /* bytes: above the least */
+    neo_tier_desc tier_desc = {NULL, 0, NEO_EVICT_LRU, 0, 2, 0, 0, 0}; /* bytes: above the least */
     neo_ctx *ctx[2] = {};
     neo_bags *bags[2] = {};
     neo_tier *tier = NULL;
@@ -1028,6 +1028,7 @@ static void describe(Model *m, int i) {
     m->desc.max_kept_rows = 500;
     m->desc.bounds = (neo_bounds)(i / 2 % 3);
     m->tier_desc.evict = (neo_evict)(i % 2);
+    m->tier_desc.period = i % 2 ? 20 : 0; /* of LFU */
     m->tier_desc.prefetch = i % 3 == 1 ? 0 : i % 2 ? 3 : 1;
     m->is_tiered = 1 + i / 3 % 2;
 }

@@ -898,7 +898,8 @@ static neo_status stays_away_behind(neo_comm *comm, void *user) {
     const int64_t offsets[] = {0, 1}, ids[] = {1}, shape[] = {1, 4};
     const neo_table_desc table = {.name = "t", .rows = 2, .dim = 4};
     const neo_bags_desc of = {.tables = &table, .table_count = 1, .max_batch = 1, .max_ids = 1};
-    const neo_jagged batch = {1, 1, NEO_I64, offsets, ids};
+    const neo_jagged batch = {
+        .batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     int *gone = (int *)user;
     neo_ticket ticket[2];
     neo_bags *bags;

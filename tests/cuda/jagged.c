@@ -337,7 +337,7 @@ static const int32_t FEATURE_TABLE[FEATURES] = {0, 1, 0};
 enum { WIDTH = 16 + 5 + 16 };
 /* As little memory for lines as will do, as the refusal of less says it. */
 static void tier_make(Tables *m) {
-    neo_tier_desc d = {NULL, 1, NEO_EVICT_LRU, 20, 2, 0, 0, 0};
+    neo_tier_desc d = {NULL, 1, NEO_EVICT_LRU, 0, 2, 0, 0, 0};
     neo_bags_memory says;
     for (int tries = 0; tries < 20; tries++) {
         CHECK_OK(neo_tier_create(ctxs[1], &d, &m->tier));

@@ -514,7 +514,7 @@ static neo_status windows(neo_comm *comm, void *user) {
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, -1), NEO_ERR_ARG, "unit -1 of 10");
     EXPECT_ERR(comm, neo_fsdp_forward_begin(NULL, 0), NEO_ERR_ARG, "fsdp is NULL");
     EXPECT_ERR(comm, neo_fsdp_forward_end(f, 1), NEO_ERR_STATE,
-               "neo_fsdp_forward_end: unit 'b.1' is closed");
+               "neo_fsdp_forward_end: unit 'b.1' is closed (its _begin comes first)");
     EXPECT_OK(comm, neo_fsdp_forward_begin(f, 1));
     EXPECT_OK(comm, layer_forward(ctx, &m, 1, 2));
     EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 1, 2, 0), NEO_ERR_STATE,

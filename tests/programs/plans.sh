@@ -584,7 +584,7 @@ else
 fi
 # A second line of a name, and a file of an older --calibrate, which lacks a line.
 if "$B/plan" "$W/skewed.model" "$W/twice.cluster" >"$W/out" 2>"$W/err" ||
-    ! grep -qE "twice.cluster:[0-9]+: a second line, after line 4: 'tier'" "$W/err"; then
+    ! grep -qE "twice.cluster:[0-9]+: a second line, after line 4: 'tier disk'" "$W/err"; then
     fail "a second tier disk: $(cat "$W/err")"
 else pass
 fi

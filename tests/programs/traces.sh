@@ -269,6 +269,8 @@ printf 'flops 20G 7\n' >"$W/more.cluster"
 printf 'local 2e9 5\n' >"$W/no.cluster"
 printf 'flops 2e9\n# a typo:\nlokup 1.2\n' >"$W/typo.cluster"
 printf 'flops 2e9\nrows adam2 1 2 3 4 5 6\n' >"$W/curve.cluster"
+printf 'rows adam 1 2 3 4 5 6\nrows lookup 1 2 3 4 5 6\nrows lookup 6 5 4 3 2 1\n' \
+    >"$W/twice.cluster"
 n=0
 for line in 'ranks 4 2.5' 'memory 32GB' 'local 2e9' 'cross 1e9 5 3' 'tier dram 1GiB age' pipeline \
     'tier ssd 1G' 'jitter 0.1 0.1 2 3'; do
@@ -289,6 +291,7 @@ for case in "$W/typo.cluster|typo.cluster:3: nothing that a cluster has: 'lokup 
     "$W/5.other|5.other:2: pipeline: '' is neither off nor on" \
     "$W/6.other|6.other:2: nothing that a cluster has: 'tier ssd'" \
     "$W/7.other|7.other:2: jitter: '2' is no number from 0 to 1" \
+    "$W/twice.cluster|twice.cluster:3: a second line, after line 2: 'rows lookup'" \
     "$W/nowhere|--cluster $W/nowhere: No such file"; do
     if "$B/dlrm" $model --cluster "${case%%|*}" >"$W/out" 2>"$W/err"; then
         fail "--cluster ${case%%|*}: accepted"

@@ -42,7 +42,7 @@ static const cli_option GPT_OPTIONS[] = {
              "computes it in its products"),
     CLI_TEXT("residual", residual, "T", "f32",
              "*what blocks add to, and its gradient: f32, or bf16 with --products bf16 on a GPU "
-             "without --exact, which reads and writes less then"),
+             "without --exact, which reads and writes less then; heads have 8, 16 ... columns"),
 
     CLI_GROUP("Optimizer (AdamW)"),
     CLI_COUNT("steps", steps, "N", "2000", 0, 1e9, "of the optimizer, in all runs"),
