@@ -8134,8 +8134,9 @@ static neo_status neo__calibrate_turn(neo_ctx *ctx, int turn, int64_t *id, float
     NEO__TRY(neo__calibrate_dots(ctx, memory, to->dots));
     NEO__TRY(neo__calibrate_blocks(ctx, memory, to->blocks));
     int lacks = turn > 0; /* large ones take a while to make, and memory that may not be there */
-    for (int i = 0; i < 2 * (NEO__CALIBRATE_KINDS + 1); i++) {
-        neo__calibrate_table *rows = &to->rows[0][i];
+    const int kinds = NEO__CALIBRATE_KINDS + 1;
+    for (int i = 0; i < 2 * kinds; i++) {
+        neo__calibrate_table *rows = &to->rows[i / kinds][i % kinds];
         if (rows->sets == 1 && lacks) continue;
         const neo_status status = neo__calibrate_bags(ctx, id, memory, rows);
         if (rows->sets > 1 || status != NEO_ERR_MEMORY) NEO__TRY(status);
@@ -8151,9 +8152,9 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(NEO__ARENA(work, found, 1));
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
-    for (int i = 0; i < 2 * (NEO__CALIBRATE_KINDS + 1); i++)
-        found->rows[0][i] = neo__calibrate_rows_of(i / (NEO__CALIBRATE_KINDS + 1),
-                                                   i % (NEO__CALIBRATE_KINDS + 1));
+    for (int wide = 0; wide < 2; wide++)
+        for (int kind = 0; kind <= NEO__CALIBRATE_KINDS; kind++)
+            found->rows[wide][kind] = neo__calibrate_rows_of(wide, kind);
     for (int i = 0; i < 2; i++) {
         neo__calibrate_table *table = &found->table[i];
         table->ids = table->rows = NEO__CALIBRATE_IDS;
