@@ -3792,8 +3792,8 @@ enum {
 NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t dim) {
     return 2 * neo__bag_room(dim) + (dtype == NEO_F32 ? 0 : 2 * neo__bag_room(dim) + 96);
 }
-/* The record of a call, for every operation on bags. Pointers are the device's but for "host". */
 enum { NEO__BAG_COUNTED = 3 }; /* words of kept.counted */
+/* The record of a call, for every operation on bags. Pointers are the device's but for "host". */
 typedef struct neo__bags_job {
     neo_bags *object; /* host: for the CPU */
     int32_t table;    /* for the CPU: of sort_rows */
@@ -9174,12 +9174,12 @@ enum {
 };
 
 NEO__HOT_END
-/* x, stats and the weights of the columns. */
 /* The dtype of x and of all that is like it: bf16 where the device takes that. */
 static neo_dtype neo__norm_dtype(const neo_ctx *ctx, neo_tensor x) {
     const neo_device *d = NEO__TRAINS ? neo_ctx_device(ctx) : NULL;
     return d && d->narrow_tensors ? neo__operand_dtype(x) : NEO_F32;
 }
+/* x, stats and the weights of the columns. */
 static neo_status neo__norm_begin(neo__norm_call *call, neo_ctx *ctx, const char *fn, int centered,
                                   neo_tensor x, neo_tensor weight, neo_tensor stats) {
     memset(call, 0, sizeof *call);
@@ -11784,13 +11784,13 @@ static neo_status neo__optim_step_inside(neo_optim *optim, float lr) {
     call.clip_there = later;
     if (later) call.others = optim->others;
     if (desc->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(optim, &call.step, lr));
-    for (int i = 0; i < optim->param_count; i++)
+    for (int i = 0; optim->open && i < optim->param_count; i++)
         if (optim->spans[i].moved) optim->spans[i].count = 0;
     const neo_status status = neo__optim_run(optim, &call);
-    for (int i = 0; i < optim->param_count; i++)
+    for (int i = 0; optim->open && i < optim->param_count; i++)
         optim->spans[i].count = neo_tensor_count(neo_params_at(optim->params, i)->value);
     NEO__TRY(status);
-    neo__optim_close(optim);
+    if (optim->open) neo__optim_close(optim);
     neo__count_step(optim->ctx, &optim->step);
     if (later) return NEO_OK;
     optim->grad_norm = norm;
@@ -17226,7 +17226,11 @@ static neo_status neo__bags_slots_answer(void *job, const void *answer) {
 /* The number of slots stays on the device: nobody but its kernels wants it. */
 static int neo__bags_counts_there(const neo_bags *b) {
     return NEO__TRAINS && b->ctx->on->recording && !b->sizes.cut_tables && !b->tier &&
-           b->kept.unknown < 2;
+           b->kept.unknown < 2 && b->forgotten == b->ctx->on->forgotten;
+}
+/* kept.count is the number of rows, or a bound where that may stay there. */
+static neo_status neo__bags_bound_kept(neo_bags *b) {
+    return neo__bags_counts_there(b) ? NEO_OK : neo__bags_count_kept(b);
 }
 /* Slots for the rows of the sorted records, `most` rows at most; when new ones do not fit, back to
    `before` slots. Of add_grad by value. */
@@ -17261,7 +17265,7 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
 /* Add the gradients of the record's batch to those kept. */
 static neo_status neo__bags_keep(neo_bags *bags, neo__leaf_cut leaves, const char *fn) {
     const neo_jagged *j = &bags->view.batch;
-    if (!neo__bags_counts_there(bags)) NEO__TRY(neo__bags_count_kept(bags));
+    NEO__TRY(neo__bags_bound_kept(bags));
     const int64_t before = bags->kept.count;
     NEO__TRY(neo__bags_sort(bags, leaves, 1));
     const int64_t most = NEO__MIN(j->place == NEO_HOST ? neo_jagged_full_id_count(j) : INT64_MAX,
@@ -17415,7 +17419,7 @@ NEO_API neo_status neo_bags_table_squares(const neo_bags *bags, int32_t table, n
     NEO__CHECK(sum && table >= 0 && table < bags->sizes.tables, NEO_ERR_ARG,
                "neo_bags_table_squares: %s", sum ? "no such table" : "sum is NULL");
     NEO__ZERO(neo_exact, squares);
-    for (int64_t i = 0; i < neo_bags_kept_count(bags); i++) {
+    for (int64_t i = 0, kept = neo_bags_kept_count(bags); i < kept; i++) {
         int32_t of = table;
         const float *g = neo_bags_kept_row(bags, i, &of, NULL);
         if (!g) return NEO_ERR_DEVICE;
@@ -17439,7 +17443,7 @@ static neo_status neo__bags_scale(neo_bags *b, float scale, const float *there) 
 }
 NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     NEO__CHECK_LIVE(b, "neo_bags_scale_grads", "bags");
-    if (!neo__bags_counts_there(b)) NEO__TRY(neo__bags_count_kept(b));
+    NEO__TRY(neo__bags_bound_kept(b));
     return neo__bags_scale(b, scale, NULL);
 }
 #if !defined(NEO_INFERENCE)
@@ -17449,7 +17453,7 @@ NEO_API int64_t neo__bags_kept_most(neo_bags *b) {
 }
 NEO_API neo_status neo__bags_squares_there(neo_bags *b, uint64_t *sum) {
     neo_device *on = b->ctx->on;
-    if (!neo__bags_counts_there(b)) NEO__TRY(neo__bags_count_kept(b));
+    NEO__TRY(neo__bags_bound_kept(b));
     return on->bags_squares(on, &b->job, 0, b->kept.count, NULL, sum);
 }
 NEO_API neo_status neo__bags_scale_there(neo_bags *b, const float *factor) {
@@ -17459,11 +17463,10 @@ NEO_API neo_status neo__bags_scale_there(neo_bags *b, const float *factor) {
 NEO_API neo_status neo_bags_clear(neo_bags *b) {
     NEO__CHECK_LIVE(b, "neo_bags_clear", "bags");
     neo__bags_remind(b);
-    const int64_t count = b->kept.count;
-    const int unknown = b->kept.unknown;
+    const neo__bags_kept before = b->kept;
     neo_status status = neo__bags_drop_slots(b, 0);
     if (status != NEO_OK) /* they stay kept; the hash table is made again */
-        b->kept.count = count, b->kept.unknown = unknown;
+        b->kept.count = before.count, b->kept.unknown = before.unknown;
     return status;
 }
 
@@ -17563,8 +17566,7 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     neo__bags_job *job = &bags->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
-    neo__bags_remind(bags);
-    if (!neo__bags_counts_there(bags)) NEO__TRY(neo__bags_count_kept(bags));
+    NEO__TRY(neo__bags_bound_kept(bags));
     neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
     job->sorted.records = job->kept.count = bags->kept.count;
     NEO__TRY(neo__bags_rules(bags, lr));
@@ -17590,7 +17592,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
     NEO__ZERO(neo__leaf_cut, whole);
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
-    if (bags->kept.count || bags->kept.unknown) NEO__TRY(neo__bags_count_kept(bags));
+    NEO__TRY(neo__bags_count_kept(bags));
     NEO__CHECK(bags->kept.count == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                bags->name, bags->kept.count);
@@ -17692,13 +17694,11 @@ NEO_API neo_status neo__bags_dense_step(neo_bags *bags, const float *dense,
 NEO_API neo_status neo__bags_dense_keep(neo_bags *bags, const float *dense,
                                         const unsigned char *marks) {
     static const char *const fn = "neo_bags_add_grad";
-    neo__bags_job *job = &bags->job;
-    neo__bags_remind(bags);
-    if (!neo__bags_counts_there(bags)) NEO__TRY(neo__bags_count_kept(bags));
+    NEO__TRY(neo__bags_bound_kept(bags));
     const int64_t before = bags->kept.count;
     NEO__TRY(neo__bags_dense_rows(bags, dense, marks, 1, fn));
-    NEO__TRY(neo__bags_slots(bags, fn, before, 0, job->sorted.records));
-    return bags->ctx->on->bags_update(bags->ctx->on, job);
+    NEO__TRY(neo__bags_slots(bags, fn, before, 0, bags->job.sorted.records));
+    return bags->ctx->on->bags_update(bags->ctx->on, &bags->job);
 }
 #endif
 /* ---------------------------------------------------------------------------

@@ -3248,14 +3248,14 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows<false> *job) 
     job->sum = add.x, job->more = add.y;
     neo__graph_drop_last(d);
 }
-/* The note is a norm's backward: in *with; *size: bytes of a number that its sums add, or 0. */
-static bool neo__cuda_norm_noted(neo__cuda *gpu, const neo__cuda_op *op, neo__cuda_norm_with *with,
-                                 int *size) {
+/* The last note, of a norm's backward, in *with; *size: bytes of a number that its sums add, or 0.
+   Returns where the note has its rows, or NULL: it is another's. */
+static void *neo__cuda_norm_noted(neo__cuda *gpu, neo__cuda_norm_with *with, int *size) {
+    const neo__cuda_op *op = neo__graph_last(gpu);
     const auto is = [op](auto kernel) { return op && op->kernel == (const void *)kernel; };
     typedef neo__cuda_norm_beside<NEO__COLUMNS_F32> wide;
     typedef neo__cuda_norm_beside<NEO__COLUMNS_PAIRS> pairs;
-    with->count = 0;
-    *size = 0;
+    with->count = *size = 0;
     if (is(neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, wide>) ||
         is(neo__cuda_columns_kernel<NEO__COLUMNS_BF16, true, wide>))
         *size = 4;
@@ -3263,18 +3263,18 @@ static bool neo__cuda_norm_noted(neo__cuda *gpu, const neo__cuda_op *op, neo__cu
         is(neo__cuda_columns_kernel<NEO__COLUMNS_BF16, true, pairs>))
         *size = 2;
     if (*size) neo__graph_argument(gpu, op, 1, with, sizeof *with);
-    else if (!is(neo__cuda_norm_kernel<true>)) return false;
+    else if (!is(neo__cuda_norm_kernel<true>)) return NULL;
     else neo__graph_argument(gpu, op, 0, &with->rows, sizeof with->rows);
-    return true;
+    return gpu->recording->arguments + op->at + op->argument[*size ? 1 : 0];
 }
 /* x += y, where y is the dx that was noted last; or, y NULL, `narrow` becomes the bf16 of x, such a
    sum or dx: 1 if that note does it. */
 static int neo__cuda_norm_before(neo__cuda *gpu, float *x, const float *y, int64_t count,
                                  uint16_t *narrow) {
-    const neo__cuda_op *op = neo__graph_last(gpu);
     neo__cuda_norm_with with;
     int size;
-    if (!neo__cuda_norm_noted(gpu, op, &with, &size)) return 0;
+    void *const noted = neo__cuda_norm_noted(gpu, &with, &size);
+    if (!noted) return 0;
     neo__cuda_norm_rows<true> *const job = &with.rows;
     const neo__norm_call *c = &job->c;
     const neo__graph_span from = neo__cuda_rows_span(x, 1, 0, count);
@@ -3294,15 +3294,15 @@ static int neo__cuda_norm_before(neo__cuda *gpu, float *x, const float *y, int64
         if (job->sum || c->dx != y || c->dx_row != c->cols || x == y) return 0;
         job->sum = x;
     }
-    memcpy(gpu->recording->arguments + op->at + op->argument[size ? 1 : 0], job, sizeof *job);
+    memcpy(noted, job, sizeof *job);
     return 1;
 }
 /* dx += y, where dx of bf16 is what was noted last: 1 if that note does it. */
 static int neo__cuda_norm_onto(neo__cuda *gpu, const float *dx, const float *y, int64_t count) {
-    const neo__cuda_op *op = neo__graph_last(gpu);
     neo__cuda_norm_with with;
     int size;
-    if (!neo__cuda_norm_noted(gpu, op, &with, &size)) return 0;
+    void *const noted = neo__cuda_norm_noted(gpu, &with, &size);
+    if (!noted) return 0;
     neo__cuda_norm_rows<true> *const job = &with.rows;
     const neo__norm_call *c = &job->c;
     const neo__graph_span more = neo__cuda_rows_span(y, 1, 0, count, 2);
@@ -3312,7 +3312,7 @@ static int neo__cuda_norm_onto(neo__cuda *gpu, const float *dx, const float *y, 
     for (int i = 0; i < with.count; i++)
         if (!more.apart(neo__cuda_rows_span(with.sums[i].sum, 1, 0, with.sums[i].cols))) return 0;
     job->more = y;
-    memcpy(gpu->recording->arguments + op->at + op->argument[size ? 1 : 0], job, sizeof *job);
+    memcpy(noted, job, sizeof *job);
     return 1;
 }
 /* The notes of `kernel` before a norm's backward go with it where they are sums of columns and

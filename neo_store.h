@@ -1321,6 +1321,7 @@ static void neo__tier_learn(neo__tier_table *to, int64_t count, int64_t least) {
         to->index[row] = entry & ~(uint32_t)neo__tier_known(to);
     }
 }
+static int64_t neo__tier_less(int64_t call, int64_t less) { return call > less ? call - less : 1; }
 /* Numbers of calls have 32 bits: before they end, all are made less by as much, a multiple of the
    period, so that each later one stays later; those of 2^31 calls ago and more become one. */
 static void neo__tier_renumber(neo__tier_table *to) {
@@ -1328,14 +1329,13 @@ static void neo__tier_renumber(neo__tier_table *to) {
     int64_t less = to->now - half;
     if (to->map.period > 0 && to->map.period <= less) less -= less % to->map.period;
     if (neo__tier_is_lazy(to)) neo__tier_learn(to, to->rows, 0);
-#define NEO__TIER_LESS(call) ((call) > less ? (call) - less : INT64_C(1))
     for (int64_t line = 0; line < lines; line++) {
         const uint64_t use = *neo__tier_use(to, line);
-        if (use) neo__tier_set_use(to, line, NEO__TIER_LESS(neo__lines_last(use)), (uint32_t)use);
+        const int64_t last = neo__tier_less(neo__lines_last(use), less);
+        if (use) neo__tier_set_use(to, line, last, (uint32_t)use);
     }
     for (int k = 0; to->calls && k < NEO__TIER_CALLS; k++)
-        if (to->calls[k]) to->calls[k] = (uint32_t)NEO__TIER_LESS((int64_t)to->calls[k]);
-#undef NEO__TIER_LESS
+        if (to->calls[k]) to->calls[k] = (uint32_t)neo__tier_less((int64_t)to->calls[k], less);
     to->now -= less;
 }
 /* LRU: the last call that needed a line, as `use` and its announced batch say. */
@@ -2901,12 +2901,12 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const int64_t least = fields[i].least, most = fields[i].most;
         char range[64];
+        if (fields[i].is >= least && fields[i].is <= most) continue;
         if (most == INT64_MAX) snprintf(range, sizeof range, "below %" PRId64, least);
         else if (most == least) snprintf(range, sizeof range, "not %" PRId64, least);
         else snprintf(range, sizeof range, "not from %" PRId64 " to %" PRId64, least, most);
-        NEO__CHECK(fields[i].is >= least && fields[i].is <= most, NEO_ERR_ARG,
-                   "%s: %s is %" PRId64 ", %s%s", fn, fields[i].name, fields[i].is, range,
-                   fields[i].more);
+        return neo_fail(NEO_ERR_ARG, "%s: %s is %" PRId64 ", %s%s", fn, fields[i].name,
+                        fields[i].is, range, fields[i].more);
     }
     NEO__CHECK(NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED, "%s: in an address space of 32 bits",
                fn);
