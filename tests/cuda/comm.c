@@ -837,24 +837,35 @@ static neo_status ahead(neo_comm *comm, void *user) {
     }
     return recorded_close(&r);
 }
+static neo_status first_step(recorded *r, neo_comm *comm) {
+    EXPECT_OK(comm, recorded_open(r, comm));
+    label_step(r, 0, 0);
+    EXPECT_OK(comm, record_step(r));
+    EXPECT_OK(comm, neo_cuda_graph_wait(r->graph));
+    return NEO_OK;
+}
+/* What a rank is told of another that does not come; part: of the words, or NULL. */
+static neo_status expect_left(neo_comm *comm, neo_status status, const char *part) {
+    EXPECT(comm, status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER, "%s: %s",
+           neo_status_string(status), neo_last_error());
+    if (part) EXPECT(comm, strstr(neo_last_error(), part), "%s", neo_last_error());
+    return NEO_OK;
+}
+static void wait_for(const int *gone, int count) {
+    while (__atomic_load_n(gone, __ATOMIC_SEQ_CST) < count) neo__thread_sleep(1000000);
+}
 /* The last rank does not make the second step's call: the others, *user in the end, give up where
    they wait for that step, whose sum is left out, and the device works. */
 static neo_status stays_away(neo_comm *comm, void *user) {
     const int last = neo_comm_size(comm) - 1, rank = neo_comm_rank(comm);
     int *gone = (int *)user;
     recorded r;
-    EXPECT_OK(comm, recorded_open(&r, comm));
-    label_step(&r, 0, 0);
-    EXPECT_OK(comm, record_step(&r));
-    EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+    EXPECT_OK(comm, first_step(&r, comm));
     neo_status status = NEO_OK;
     if (rank < last) {
         status = record_step(&r);
         if (status == NEO_OK) status = neo_cuda_graph_wait(r.graph);
-        EXPECT(comm, status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER, "%s: %s",
-               neo_status_string(status), neo_last_error());
-        EXPECT(comm, strstr(neo_last_error(), ", recorded: "), "%s",
-               neo_last_error());
+        EXPECT_OK(comm, expect_left(comm, status, ", recorded: "));
         EXPECT_OK(comm, expect_steps(&r, (int[]){0}, 1));
         EXPECT_ERR(comm, neo_comm_status(r.there), status, "recorded");
         EXPECT_OK(comm, neo_cuda_graph_begin(r.graph));
@@ -863,8 +874,7 @@ static neo_status stays_away(neo_comm *comm, void *user) {
         EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
         __atomic_fetch_add(gone, 1, __ATOMIC_SEQ_CST);
     }
-    while (rank == last && __atomic_load_n(gone, __ATOMIC_SEQ_CST) < last)
-        neo__thread_sleep(1000000);
+    if (rank == last) wait_for(gone, last);
     return recorded_close(&r);
 }
 /* The same, where the group is destroyed while the step waits for that call. */
@@ -872,23 +882,17 @@ static neo_status destroyed_in_flight(neo_comm *comm, void *user) {
     const int last = neo_comm_size(comm) - 1, rank = neo_comm_rank(comm);
     int *gone = (int *)user;
     recorded r;
-    EXPECT_OK(comm, recorded_open(&r, comm));
-    label_step(&r, 0, 0);
-    EXPECT_OK(comm, record_step(&r));
-    EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+    EXPECT_OK(comm, first_step(&r, comm));
     if (rank < last) {
         EXPECT_OK(comm, record_step(&r));
         neo_comm_destroy(r.there);
         r.there = NULL;
         const neo_status status = neo_cuda_graph_wait(r.graph);
-        EXPECT(comm, status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER, "%s: %s",
-               neo_status_string(status), neo_last_error());
-        EXPECT(comm, strstr(neo_last_error(), ", recorded: "), "%s", neo_last_error());
+        EXPECT_OK(comm, expect_left(comm, status, ", recorded: "));
         EXPECT_OK(comm, expect_steps(&r, (int[]){0}, 1));
         __atomic_fetch_add(gone, 1, __ATOMIC_SEQ_CST);
     }
-    while (rank == last && __atomic_load_n(gone, __ATOMIC_SEQ_CST) < last)
-        neo__thread_sleep(1000000);
+    if (rank == last) wait_for(gone, last);
     return recorded_close(&r);
 }
 /* The same, where the host waits in a lookup, for what the device says of its ids, and begins to
@@ -923,13 +927,10 @@ static neo_status stays_away_behind(neo_comm *comm, void *user) {
         EXPECT_OK(comm, neo_scale(r.ctx, r.t[3], 0.5f, NULL));
         EXPECT_OK(comm, neo_cuda_graph_end(r.graph));
         EXPECT_OK(comm, neo_bags_forward(bags, &batch, out));
-        const neo_status status = neo_cuda_graph_wait(r.graph);
-        EXPECT(comm, status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER, "%s: %s",
-               neo_status_string(status), neo_last_error());
+        EXPECT_OK(comm, expect_left(comm, neo_cuda_graph_wait(r.graph), NULL));
         __atomic_fetch_add(gone, 1, __ATOMIC_SEQ_CST);
     }
-    while (rank == last && __atomic_load_n(gone, __ATOMIC_SEQ_CST) < last)
-        neo__thread_sleep(1000000);
+    if (rank == last) wait_for(gone, last);
     neo_tensor_free(r.ctx, &out);
     neo_bags_destroy(bags);
     return recorded_close(&r);
@@ -939,10 +940,7 @@ static neo_status breaks_between(neo_comm *comm, void *user) {
     (void)user;
     for (int i = 0; i < 2; i++) {
         recorded r;
-        EXPECT_OK(comm, recorded_open(&r, comm));
-        label_step(&r, 0, 0);
-        EXPECT_OK(comm, record_step(&r));
-        EXPECT_OK(comm, neo_cuda_graph_wait(r.graph));
+        EXPECT_OK(comm, first_step(&r, comm));
         EXPECT_OK(comm, expect_steps(&r, (int[]){0}, 1));
         neo_comm_abort(r.there, "enough of it");
         EXPECT_OK(comm, recorded_close(&r));
