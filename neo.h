@@ -6393,7 +6393,7 @@ NEO__STATIC_ASSERT(NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS <=
                            NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS &&
                        NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_ROW_FLOATS <=
                            NEO__WORKER_FLOATS &&
-                       NEO__GEMM_ROW_FLOATS + NEO__GEMM_MAX_DEPTH * NEO__TILE_MAX_FLOATS <=
+                       NEO__GEMM_ROW_FLOATS + NEO__GEMM_MAX_DEPTH * (int)NEO__TILE_MAX_FLOATS <=
                            NEO__GEMM_SUM_FLOATS &&
                        NEO__GEMM_FEW_A_FLOATS >= (NEO__GEMM_FEW_ROWS + 16) * NEO__GEMM_SEGMENT &&
                        NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS +

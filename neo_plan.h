@@ -7582,7 +7582,7 @@ static void neo__calibrate_width(const neo__calibrate_table *tables, int wide,
                  less = (double)NEO__SET_LESS;
     double took[2][NEO__SET_COUNT][KINDS], one[KINDS]; /* bytes of a call; of a table */
     double(*rows)[2][3] = cluster->calibration.rows;
-    for (int i = 0; i < KINDS * NEO__SET_COUNT * 2; i++) {
+    for (int i = 0; i < KINDS * (int)NEO__SET_COUNT * 2; i++) {
         const int way = i % 2, set = i / 2 % NEO__SET_COUNT, kind = i / 2 / NEO__SET_COUNT,
                   from = neo__calibrate_is_far(set) && set != NEO__SET_FAR ? (int)ROWWISE : kind;
         const neo__calibrate_times *times = way ? tables[from].update : tables[from].lookup;
