@@ -3777,6 +3777,7 @@ typedef struct neo__bags_found {
     unsigned long long bag, id, count; /* count: ids outside */
     int64_t first, last;               /* the offsets' ends */
     int64_t at, begin, what; /* of either: its bag, where that begins; its end, or the id */
+    int64_t feature, sample; /* of samples that share the bag the first, where an id is bad */
 } neo__bags_found;
 #ifndef NEO__JOB_PARTS
 #define NEO__JOB_PARTS 16384 /* leaves of long runs, of a call at most; others are not ahead */
@@ -3884,10 +3885,13 @@ typedef struct neo__bags_job {
 /* Looks up what a message about a finding names. Offsets are sound where an id was found. */
 NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__bags_found *found) {
     const int64_t *offsets = j->batch.offsets, k = found->first + (int64_t)~found->id;
-    int64_t bag = 0, end = j->batch.bags;
+    const int64_t samples = j->batch.samples;
+    const neo__job_feature *feature = j->told.features;
+    int64_t bag = 0, end = j->batch.bags, f = 0;
     if (found->bag) bag = (int64_t)~found->bag;
     if (found->bag && bag >= end) {
         found->at = bag, found->what = j->batch.inverse[bag - end];
+        found->feature = (bag - end) / samples, found->sample = (bag - end) % samples;
         return;
     }
     if (!found->bag && (!found->id || j->fixed.bounds != NEO_BOUNDS_ERROR)) return;
@@ -3899,6 +3903,11 @@ NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__ba
     found->at = bag, found->begin = offsets[bag];
     found->what = found->bag ? offsets[bag + 1]
                              : neo__jagged_id(j->batch.ids, j->batch.is_i32, k - j->batch.id_base);
+    while (f + 1 < j->fixed.feature_count && feature[f + 1].first_bag <= bag) f++;
+    found->feature = f, found->sample = bag -= feature[f].first_bag;
+    if (found->bag || !j->batch.inverse) return;
+    const int32_t *inverse = j->batch.inverse + f * samples; /* sample i reads at most bag i */
+    while (found->sample + 1 < samples && inverse[found->sample] < bag) found->sample++;
 }
 
 struct neo_device {
@@ -12156,12 +12165,12 @@ static NEO__UNUSED void neo__jagged_fold(int32_t features, int64_t batch, int64_
     }
 }
 /* Offsets decrease behind bag i, which is of feature t. */
-static neo_status neo__jagged_bad_offset(const neo_jagged *j, int64_t t, int64_t i, int64_t here,
+static neo_status neo__jagged_bad_offset(int64_t t, int64_t sample, int64_t i, int64_t here,
                                          int64_t next, const char *fn) {
     return neo_fail(NEO_ERR_FORMAT,
                     "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
                     "] is %" PRId64 ", the next is %" PRId64,
-                    fn, (int)t, i - neo__jagged_first_bag(j, t), i, here, next);
+                    fn, (int)t, sample, i, here, next);
 }
 /* Two at a time: whether one of n numbers is outside [0, count); and whether one of n + 1 offsets
    may be less than the one before, or below 0. Signs tell it. */
@@ -12198,7 +12207,8 @@ static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn)
         int64_t end = neo__jagged_first_bag(j, t + 1);
         for (int64_t i = neo__jagged_first_bag(j, t); i < end; i++)
             if (j->offsets[i] > j->offsets[i + 1])
-                return neo__jagged_bad_offset(j, t, i, j->offsets[i], j->offsets[i + 1], fn);
+                return neo__jagged_bad_offset(t, i - neo__jagged_first_bag(j, t), i,
+                                              j->offsets[i], j->offsets[i + 1], fn);
     }
     return NEO_OK;
 }
@@ -12527,8 +12537,8 @@ NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, 
     NEO__TRY(neo__jagged_check(j, fn));
     NEO__TRY(ctx->on->ids_split(ctx->on, call));
     if (found->bag >= 0)
-        return neo__jagged_bad_offset(j, found->at / j->batch, found->at, found->begin,
-                                      found->what, fn);
+        return neo__jagged_bad_offset(found->at / j->batch, found->at % j->batch, found->at,
+                                      found->begin, found->what, fn);
     NEO__CHECK(found->first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn, found->first);
     return NEO_OK;
 }
@@ -13589,8 +13599,7 @@ typedef struct neo__bags_made {
 typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;
-    neo_jagged batch;
-    int64_t out_rows;
+    int64_t bags, out_rows;
     int forward;
 } neo__bags_look;
 
@@ -16711,33 +16720,24 @@ static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_
     return neo__bags_tell(bags, bags->job.told.features, told,
                           (size_t)(features + 1) * sizeof *told);
 }
-static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
-    int64_t f = 0;
-    while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
-    return f;
-}
 static neo_status neo__bags_bad_offset(const neo__bags_look *l, const neo__bags_found *found) {
 #if !defined(NEO_INFERENCE)
-    const int64_t bags = neo_jagged_bag_count(&l->batch), place = found->at - bags;
-    NEO__CHECK(found->at < bags, NEO_ERR_FORMAT,
+    NEO__CHECK(found->at < l->bags, NEO_ERR_FORMAT,
                "%s: inverse of feature %" PRId64 ", sample %" PRId64 " is %" PRId64
                ", which is none of its bags",
-               l->fn, place / l->batch.batch, place % l->batch.batch, found->what);
+               l->fn, found->feature, found->sample, found->what);
 #endif
-    return neo__jagged_bad_offset(&l->batch, neo__bags_look_feature(l, found->at), found->at,
-                                  found->begin, found->what, l->fn);
+    return neo__jagged_bad_offset(found->feature, found->sample, found->at, found->begin,
+                                  found->what, l->fn);
 }
 static neo_status neo__bags_bad_id(const neo__bags_look *look, const neo__bags_found *found) {
     const neo_bags *bags = look->b;
-    const int64_t f = neo__bags_look_feature(look, found->at);
-    const neo__bag_table *table = &bags->tables[bags->view.features[f].job.table];
-    int64_t sample = found->at - neo__jagged_first_bag(&look->batch, f);
-    while (look->batch.place == NEO_HOST && neo__jagged_bag(&look->batch, f, sample) < found->at)
-        sample++;
+    const neo__bag_table *table =
+        &bags->tables[bags->view.features[found->feature].job.table];
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    look->fn, bags->name, table->name, f, sample,
+                    look->fn, bags->name, table->name, found->feature, found->sample,
                     found->first + (int64_t)~found->id - found->begin, found->what, table->rows);
 }
 static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
@@ -16788,18 +16788,17 @@ static neo_status neo__bags_hear(neo_bags *b) {
     b->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
-/* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
-   long as a recorded step: then the look is waited for. */
+/* Look at every offset and id. */
 static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward) {
     neo_device *on = bags->ctx->on;
     NEO__ZERO(neo__bags_found, found);
     neo__bags_look *look = &bags->look;
     const neo__later later = {neo__bags_looked, look, sizeof *look};
-    const int waits = !on->recording || bags->view.batch.feature_bags != NULL;
+    const int waits = !on->recording;
     if (bags->vouched) return on->bags_check(on, &bags->job, NULL, NULL);
     look->b = bags;
     look->fn = fn;
-    look->batch = bags->view.batch;
+    look->bags = bags->job.batch.bags;
     look->out_rows = bags->job.tensor.out_rows;
     look->forward = forward;
     const int asks = neo__bags_asks(bags);
@@ -16808,7 +16807,7 @@ static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward)
     bags->asked = asks;
     if (asks) return NEO_OK;
     NEO__TRY(neo__bags_looked(look, &found));
-    if (!on->recording) bags->job.batch.most_ids = found.last - found.first;
+    bags->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
 
@@ -16827,7 +16826,7 @@ static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int 
     neo__bags_job *job = &bags->job;
     job->batch.is_i32 = jagged->id_dtype == NEO_I32;
     job->batch.lines = 0;
-    job->batch.inverse = bags->ctx->device ? jagged->inverse : NULL;
+    job->batch.inverse = jagged->inverse;
     job->batch.samples = jagged->batch;
     job->batch.bags = neo_jagged_bag_count(jagged);
     job->batch.most_ids = job->batch.bags ? job->fixed.max_ids : 0;

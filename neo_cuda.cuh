@@ -254,6 +254,13 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 /* A function of the device, compiled into its caller; a kernel for blocks of NEO__CUDA_THREADS. */
 #define NEO__GPU static __device__ __forceinline__
 #define NEO__CUDA_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
+/* Blocks of a processor that a kernel's registers leave room for, where two would spill a few words
+   before sm_80. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define NEO__CUDA_TWO 1
+#else
+#define NEO__CUDA_TWO 2
+#endif
 /* The kernels, for 16 lanes of a warp. */
 #define NEO__PASS NEO__PASS_WARP
 #include "neo_kernels.h"
@@ -411,6 +418,7 @@ static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int 
                                   size_t bytes);
 static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
                                   int *sent);
+static int neo__graph_holds(neo__cuda *d, void *p);
 
 template <class P> struct neo__cuda_as { typedef P type; };
 /* Launch a kernel, now or as a part of the step that is being recorded: then the arguments are kept
@@ -473,14 +481,22 @@ static neo_status neo__cuda_run(neo__cuda *d, const char *what, void (*kernel)(P
     const unsigned blocks = neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes);
     return neo__cuda_launch(d, what, kernel, {blocks}, value...);
 }
+/* Device memory; what waits for a recorded step to be over makes room where it must. */
+static cudaError_t neo__cuda_malloc(neo__cuda *d, void **p, size_t bytes) {
+    const cudaError_t error = cudaMalloc(p, bytes);
+    if (error != cudaErrorMemoryAllocation || !d->recording) return error;
+    (void)cudaGetLastError();
+    (void)neo__graph_holds(d, NULL);
+    return cudaMalloc(p, bytes);
+}
 /* At least `bytes` of work memory. It grows to what the largest call needs, and a training step's
    largest call comes in the first step. */
 static neo_status neo__cuda_reserve(neo__cuda *d, size_t bytes) {
     if (bytes <= d->work_bytes) return NEO_OK;
-    NEO__TRY(neo__cuda_synchronize(d));
+    if (!d->recording) NEO__TRY(neo__cuda_synchronize(d));
     void *larger = NULL;
-    NEO__CUDA_TRY(d, cudaMalloc(&larger, bytes));
-    const cudaError_t error = cudaFree(d->work);
+    NEO__CUDA_TRY(d, neo__cuda_malloc(d, &larger, bytes));
+    const cudaError_t error = neo__graph_holds(d, d->work) ? cudaSuccess : cudaFree(d->work);
     d->work = (char *)larger, d->work_bytes = bytes;
     return neo__cuda_result(d, error, "cudaFree");
 }
@@ -549,7 +565,7 @@ template <neo_place place> static void *neo__cuda_alloc(neo_device *device, size
     void *p = NULL;
     if (neo__cuda_enter(d) != NEO_OK) return NULL;
     const size_t some = bytes ? bytes : 1;
-    const cudaError_t error = host ? cudaMallocHost(&p, some) : cudaMalloc(&p, some);
+    const cudaError_t error = host ? cudaMallocHost(&p, some) : neo__cuda_malloc(d, &p, some);
     if (error == cudaSuccess) return p;
     (void)neo__cuda_fail(d, error, host ? "cudaMallocHost" : "cudaMalloc");
     if (error == cudaErrorMemoryAllocation)
@@ -562,10 +578,10 @@ template <neo_place place> static void neo__cuda_free(neo_device *device, void *
     neo__cuda *d = (neo__cuda *)device;
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
-    if (d->recording && !host) neo__graph_run(d); /* what is recorded may use it */
-    if (d->device.watch) (void)neo__cuda_until(d, d->stream, NULL); /* cudaFree waits blindly */
     for (const void *&to : d->large) /* another tensor may have this place */
         if ((uintptr_t)to - (uintptr_t)p < bytes) to = NULL;
+    if (!host && neo__graph_holds(d, p)) return;
+    if (d->device.watch) (void)neo__cuda_until(d, d->stream, NULL); /* cudaFree waits blindly */
     const cudaError_t error = host ? cudaFreeHost(p) : cudaFree(p); /* after work that uses it */
     if (error != cudaSuccess && !neo__cuda_failed(d))
         (void)neo__cuda_fail(d, error, host ? "cudaFreeHost" : "cudaFree");
@@ -695,6 +711,9 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    launched and waited for, and the rest of the step is one more graph. After an error counters on
    the host (steps of an optimizer) go back to their values before the calls that had no effect.
 
+   Memory of the device that is freed meanwhile, as where a buffer grows, stays until the step is
+   over, for notes may use it.
+
    Ranks. A step that exchanges something is launched in parts (neo__graph_pass), whose answers
    come back behind the last one, and whose copies lie one behind the other. After each exchange a
    kernel looks at the words of the other ranks, as they were when their data came, and stops this
@@ -714,6 +733,7 @@ enum {
     NEO__GRAPH_TAPES = 256,
     NEO__GRAPH_DUES = 256,          /* answers of a graph */
     NEO__GRAPH_COUNTS = 1024,       /* counters that it advances */
+    NEO__GRAPH_FREED = 32,          /* pieces of memory that go when it is over */
     NEO__GRAPH_FIRST_ANSWER = 256,  /* bytes; before it: the word that says stop, one for what is
                                        passed on, and what was heard, see neo__heard_stop */
     NEO__GRAPH_COPY_ARGUMENTS = 512, /* bytes, at least what neo__graph_copy notes */
@@ -752,8 +772,9 @@ typedef struct neo__graph_side { /* one is written while the graph of the other 
     neo__graph_due *due;
     neo__graph_count *count;
     char *job;
-    int due_count, count_count;
+    int due_count, count_count, freed_count;
     size_t job_bytes;
+    void *freed[NEO__GRAPH_FREED];
 } neo__graph_side;
 typedef struct neo__graph_scratch { /* of a lane */
     char *work, *blas_work, *result;
@@ -1078,10 +1099,21 @@ static void neo__graph_uncount(neo__graph_side *side, int dues) {
     for (int i = side->count_count - 1; i >= 0 && side->count[i].dues >= dues; i--)
         *side->count[i].counter = side->count[i].before;
 }
+/* The side's graph is over: memory goes that was freed behind its notes. */
+static void neo__graph_free(neo_cuda_graph *g, neo__graph_side *side) {
+    if (side->freed_count && g->d->device.watch) /* cudaFree waits blindly */
+        (void)neo__cuda_until(g->d, g->d->stream, NULL);
+    while (side->freed_count) {
+        const cudaError_t error = cudaFree(side->freed[--side->freed_count]);
+        if (error != cudaSuccess && !neo__cuda_failed(g->d))
+            (void)neo__cuda_fail(g->d, error, "cudaFree");
+    }
+}
 /* No notes. Calls of which there are some have no effect. */
 static void neo__graph_forget(neo_cuda_graph *g) {
     if (g->op_count || g->passed) g->d->device.forgotten++, neo__graph_zero(g);
     if (g->passed) (void)neo__cuda_until(g->d, g->d->stream, NULL); /* they read what is next */
+    neo__graph_free(g, g->side);
     neo__graph_uncount(g->side, 0);
     g->op_count = g->passed = 0;
     g->argument_bytes = g->copied_bytes = g->passed_bytes = 0;
@@ -1296,6 +1328,7 @@ static neo_status neo__graph_collect(neo_cuda_graph *graph) {
     neo_status status = NEO_OK;
     const cudaError_t error = neo__cuda_until(gpu, NULL, side->done);
     if (error != cudaSuccess) status = neo__cuda_fail(gpu, error, "a recorded step");
+    neo__graph_free(graph, side);
     for (int i = 0; i < side->due_count && status == NEO_OK; i++) {
         const neo__graph_due *due = &side->due[i];
         status = due->fn(side->job + due->job, side->answered + due->answer);
@@ -1371,6 +1404,15 @@ static neo_status neo__graph_pass(neo__cuda *d) {
 static void neo__graph_run(neo__cuda *d) {
     neo_cuda_graph *g = d->recording;
     if (neo__graph_launch(g) == NEO_OK) g->status = neo__graph_collect(g);
+}
+/* Memory that notes may use goes when their step is over; 0: now, as there are none, since they
+   have run where there is no room for more such memory, or p is NULL. */
+static int neo__graph_holds(neo__cuda *d, void *p) {
+    if (!d->recording) return 0;
+    neo__graph_side *side = d->recording->side;
+    if (p && side->freed_count < NEO__GRAPH_FREED) return side->freed[side->freed_count++] = p, 1;
+    neo__graph_run(d);
+    return 0;
 }
 static neo_status neo__graph_flush(neo__cuda *d) {
     neo__graph_run(d);
@@ -1960,7 +2002,7 @@ static neo_status neo__cuda_rows(neo__cuda *d, const neo__rows_call *call) {
    that add are rows of four, so that they read shared memory by 16 bytes. */
 template <int M_, int N_, int K_, int TM_, int TN_> struct neo__cuda_tile {
     static constexpr int M = M_, N = N_, K = K_, TM = TM_, TN = TN_;
-    static constexpr int BLOCKS = 2; /* of a processor at least: a bound for the registers */
+    static constexpr int BLOCKS = TM == 8 ? NEO__CUDA_TWO : 2; /* a bound for the registers */
     static constexpr int THREADS = M / TM * (N / TN);
     static constexpr int GM = TM < 4 ? TM : 4, GN = TN < 4 ? TN : 4; /* neighbours in registers */
     static constexpr int LOADS_A = M * K / THREADS, LOADS_B = N * K / THREADS;
@@ -2239,7 +2281,7 @@ NEO__GPU void neo__cuda_narrow_chain(const typename T::shared &s, float (&sum)[T
             sum[i][j] = neo__cuda_narrow_fma(s.a[k][T::row(i)], s.b[k][T::col(j)], sum[i][j]);
 }
 template <class T>
-static __global__ void __launch_bounds__(T::THREADS)
+static __global__ void __launch_bounds__(T::THREADS, T::TM == 1 ? 3 : 2)
     neo__cuda_narrow_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
     __shared__ typename T::shared s;
     const neo__cuda_gemm_tile<T> tile(g, part);
@@ -2895,7 +2937,8 @@ NEO__GPU void neo__cuda_columns_block(const neo__cuda_columns &c, neo__cuda_colu
     }
 }
 template <int KIND, bool DOT, class Beside>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for all loads */
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, /* registers for all loads */
+                                         KIND || DOT ? 2 : NEO__CUDA_TWO)
     neo__cuda_columns_kernel(const neo__cuda_columns c, const Beside beside) {
     __shared__ neo__cuda_columns_shared s;
     const int blocks = c.across * c.down, block = (int)blockIdx.x;
@@ -7160,20 +7203,33 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_updater(const neo__bags_job &job, cons
     if (!fours) return 0;
     return NEO__BAGS_UPDATER(neo__bags_is_plain(job, t, rule) ? dtype : NEO__BAGS_ANY) + fours;
 }
-/* In an instruction each: x as f16, |x| < 65536, rounded towards 0; a + b, rounded down; the upper
-   word of x 2^n, of n below 0: 0. */
-NEO__GPU uint32_t neo__bags_f16_cut(float x) {
+/* In an instruction each: a and b as f16, |x| < 65536, rounded towards 0, b in the upper half; the
+   24 bits of a number; a + b, rounded down; the upper word of x 2^n, of n below 0: 0. */
+NEO__GPU uint32_t neo__bags_f16_cut(float a, float b) {
 #if !defined(__CUDA_ARCH__)
-    const uint16_t code = neo__f16_from_f32(x);
-    return code - (fabsf(neo__f32_from_f16(code)) > fabsf(x));
+    const auto cut = [](float x) {
+        const uint16_t code = neo__f16_from_f32(x);
+        return (uint32_t)code - (fabsf(neo__f32_from_f16(code)) > fabsf(x));
+    };
+    return cut(a) | cut(b) << 16;
 #elif __CUDA_ARCH__ >= 800
     uint32_t code;
-    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(code) : "f"(0.0f), "f"(x));
+    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(code) : "f"(b), "f"(a));
     return code;
 #else
-    uint16_t code;
-    asm("cvt.rz.f16.f32 %0, %1;" : "=h"(code) : "f"(x));
-    return code;
+    uint16_t low, high;
+    asm("cvt.rz.f16.f32 %0, %1;" : "=h"(low) : "f"(a));
+    asm("cvt.rz.f16.f32 %0, %1;" : "=h"(high) : "f"(b));
+    return low | (uint32_t)high << 16;
+#endif
+}
+NEO__GPU uint32_t neo__bags_mantissa(float x) {
+    uint32_t bits = neo__bits_f32(x);
+#if defined(__CUDA_ARCH__) /* else two, as an instruction has one constant */
+    asm("lop3.b32 %0, %0, 0x7FFFFF, 0x800000, 0xEA;" : "+r"(bits));
+    return bits;
+#else
+    return (bits & 0x007FFFFFu) | 0x00800000u;
 #endif
 }
 NEO__GPU float neo__bags_add_down(float a, float b) {
@@ -7193,11 +7249,28 @@ NEO__GPU uint32_t neo__bags_upper(uint32_t x, int n) {
     return n < 0 ? 0u : (uint32_t)((uint64_t)x << n >> 32);
 #endif
 }
-/* Four numbers as codes of f16 or bf16, in place of the random words r: the bits of
-   neo__f16_round_warp and neo__bf16_round_warp, by fewer instructions. Of |x| < 65536, what f16
-   cuts off, as a fraction of 32 bits, is the upper word of its 24 bits moved up by 51 places, of a
-   denormal result by fewer, and the carry of fraction plus random word counts. The rest, NaN, and
-   what is rounded to nearest go by those functions, in a loop, as they are long. */
+/* A fraction of 32 bits, which f16 cuts off of |x| < 65536: the upper word of its 24 bits moved up
+   by 51 places, of a denormal result by fewer. */
+NEO__GPU uint32_t neo__bags_f16_rest(float x) {
+    const int power = (int)(neo__bits_f32(fminf(fabsf(x), 0x1p-14f)) >> 23);
+    return neo__bags_upper(neo__bags_mantissa(x), power - 62);
+}
+/* Two numbers as codes of f16: the carry of what is cut off and a random word counts. */
+NEO__GPU uint32_t neo__bags_f16_pair(float a, float b, uint32_t ra, uint32_t rb) {
+    const uint32_t rest[2] = {neo__bags_f16_rest(a), neo__bags_f16_rest(b)};
+    uint32_t code = neo__bags_f16_cut(a, b), upper;
+#if defined(__CUDA_ARCH__)
+    asm("{ .reg .u32 sum; add.cc.u32 sum, %2, %3; addc.u32 %0, %0, 0;\n\t"
+        "add.cc.u32 sum, %4, %5; addc.u32 %1, 0, 0; }"
+        : "+r"(code), "=r"(upper) : "r"(rest[0]), "r"(ra), "r"(rest[1]), "r"(rb));
+#else
+    code += rest[0] + ra < ra, upper = rest[1] + rb < rb;
+#endif
+    return code + (upper << 16);
+}
+/* Four numbers as codes of f16 or bf16, in the first two of the random words r: the bits of
+   neo__f16_round_warp and neo__bf16_round_warp, by fewer instructions. Of f16 those from 65536 on,
+   NaN, and what is rounded to nearest go by those functions, in a loop, as they are long. */
 NEO__GPU void neo__bags_half_codes(neo_dtype dtype, const neo__floats<4> &x, uint32_t (&r)[4],
                                    bool random) {
     const float all = (fabsf(x.v[0]) + fabsf(x.v[1])) + (fabsf(x.v[2]) + fabsf(x.v[3]));
@@ -7212,16 +7285,13 @@ NEO__GPU void neo__bags_half_codes(neo_dtype dtype, const neo__floats<4> &x, uin
             else code = is_f16 ? neo__f16_from_f32(one) : neo__bf16_from_f32(one);
             NEO__UNROLL for (int i = 0; i < 4; i++) if (i == k) r[i] = code;
         }
+        r[0] |= r[1] << 16, r[1] = r[2] | r[3] << 16;
     } else if (is_f16) {
-        NEO__UNROLL for (int k = 0; k < 4; k++) {
-            const uint32_t m = (neo__bits_f32(x.v[k]) & 0x007FFFFFu) | 0x00800000u;
-            const int power = (int)(neo__bits_f32(fminf(fabsf(x.v[k]), 0x1p-14f)) >> 23);
-            const uint64_t code = (uint64_t)neo__bags_f16_cut(x.v[k]) << 32;
-            r[k] = (uint32_t)(((code | neo__bags_upper(m, power - 62)) + r[k]) >> 32);
-        }
+        NEO__UNROLL for (int k = 0; k < 4; k += 2)
+            r[k / 2] = neo__bags_f16_pair(x.v[k], x.v[k + 1], r[k], r[k + 1]);
     } else {
-        NEO__UNROLL for (int k = 0; k < 4; k++)
-            r[k] = (neo__bits_f32(x.v[k]) + (r[k] >> 16)) >> 16;
+        NEO__UNROLL for (int k = 0; k < 4; k++) r[k] = neo__bits_f32(x.v[k]) + (r[k] >> 16);
+        r[0] = r[0] >> 16 | (r[1] & 0xFFFF0000u), r[1] = r[2] >> 16 | (r[3] & 0xFFFF0000u);
     }
 }
 /* The same for a row of i8: the bits of neo__i8_round_warp where inverse is not 0. Only the lowest
@@ -7374,7 +7444,7 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
                                                 (r[2] & 255u) << 16 | r[3] << 24;
             } else {
                 neo__bags_half_codes(dtype, get(w + i), r, !rule.nearest);
-                *(uint2 *)(void *)at = make_uint2(r[0] | r[1] << 16, r[2] | r[3] << 16);
+                *(uint2 *)(void *)at = make_uint2(r[0], r[1]);
             }
         });
     }
@@ -8036,7 +8106,6 @@ static void neo__ids_layout(const neo__split_call *call, neo__carve *carve, neo_
     NEO__CARVE(carve, work->part_row, work->parts);
     NEO__CARVE(carve, job->told.features, features + 1);
     NEO__CARVE(carve, tables, features);
-    NEO__STATIC_ASSERT(sizeof *job->batch.found % 64 == 0, "counts follow, to be copied with it");
     NEO__CARVE(carve, job->batch.found, 1);
     NEO__CARVE(carve, work->counts, work->parts + features);
     uint32_t **const records[] = {&work->keys, &work->sorted_keys, &work->values,
@@ -8134,10 +8203,11 @@ static neo_status neo__ids_answer(neo__cuda *gpu, const neo__split_call *call,
     neo__split_found *found = call->found;
     neo__bags_found is;
     const size_t bytes = (size_t)(work.parts + work.features) * sizeof *work.counts;
-    const size_t first = NEO__MIN(bytes, NEO__CUDA_ANSWER_BYTES - sizeof is);
-    NEO__TRY(neo__cuda_answer(gpu, job.batch.found, sizeof is + first));
+    const size_t at = (size_t)((char *)work.counts - (char *)job.batch.found); /* behind it */
+    const size_t first = NEO__MIN(bytes, NEO__CUDA_ANSWER_BYTES - at);
+    NEO__TRY(neo__cuda_answer(gpu, job.batch.found, at + first));
     memcpy(&is, gpu->answer, sizeof is);
-    memcpy(call->counts, gpu->answer + sizeof is, first);
+    memcpy(call->counts, gpu->answer + at, first);
     if (bytes > first)
         NEO__TRY(neo__cuda_copy(gpu, (char *)call->counts + first, NEO_HOST,
                                 (const char *)work.counts + first, NEO_DEVICE, bytes - first));
@@ -8887,6 +8957,7 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph) {
     for (neo__graph_side &side : graph->sides) {
         (void)cudaFreeHost(side.pinned), (void)cudaFreeHost(side.answered);
         (void)cudaFree(side.room);
+        neo__graph_free(graph, &side);
         if (side.done) (void)cudaEventDestroy(side.done);
     }
     for (int l = 1; l < graph->lanes; l++) {

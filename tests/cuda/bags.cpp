@@ -621,12 +621,15 @@ static void roundings(void) {
         }
         neo__bags_half_codes(NEO_F16, x, half, true);
         neo__bags_half_codes(NEO_BF16, x, brain, true);
-        for (int k = 0; k < 4; k++)
-            if (half[k] != neo__f16_round_scalar(x.v[k], word[k]) ||
-                brain[k] != neo__bf16_round_scalar(x.v[k], word[k])) {
-                FAIL("%.9g by %08x is %04x, %04x", (double)x.v[k], word[k], half[k], brain[k]);
+        for (int k = 0; k < 4; k++) {
+            const uint32_t is[2] = {half[k / 2] >> 16 * (k % 2) & 65535u,
+                                    brain[k / 2] >> 16 * (k % 2) & 65535u};
+            if (is[0] != neo__f16_round_scalar(x.v[k], word[k]) ||
+                is[1] != neo__bf16_round_scalar(x.v[k], word[k])) {
+                FAIL("%.9g by %08x is %04x, %04x", (double)x.v[k], word[k], is[0], is[1]);
                 return;
             }
+        }
         const float inverse = 1.0f + value() / 2, bias = value();
         for (int k = 0; k < 4; k++) half[k] = word[k], x.v[k] = value() * 130.0f;
         if (chance(10)) x.v[0] = bias, x.v[1] = roundf(x.v[1]) / inverse + bias;

@@ -530,21 +530,58 @@ static void test_left_out(void) {
         for (int i = 0; i < 2; i++) free_trainer(&t[i]);
     }
 }
-/* A call without a status that waits for the step: its error comes with the next one. */
+/* Memory that is freed or grows within a step is there until the step is over: the bits of the CPU
+   in one launch, or where `pieces` are more than are kept, in several. */
+enum { FREED = 32 }; /* NEO__GRAPH_FREED of neo_cuda.cuh */
+static void freed_in(Trainer *t, const Batch *b, int pieces, int64_t ids, double *loss) {
+    const int64_t shape[2] = {b->j.batch, 1};
+    neo_tensor x, label = neo_tensor_rows(t->label, 0, b->j.batch);
+    if (t->graph) CHECK_OK(neo_cuda_graph_begin(t->graph));
+    CHECK_OK(calls_of_a_step(t, b, 0.1f, loss));
+    for (int k = 0; k < pieces; k++) {
+        CHECK_OK(neo_tensor_alloc(t->ctx, NEO_F32, 2, shape, &x));
+        CHECK_OK(neo_tensor_copy(t->ctx, label, x));
+        CHECK_OK(neo_tensor_copy(t->ctx, x, label));
+        neo_tensor_free(t->ctx, &x);
+    }
+    CHECK_OK(neo_bags_reserve(t->m.bags, MOST_BATCH, ids));
+    CHECK_OK(calls_of_a_step(t, b, 0.1f, loss));
+    if (t->graph) CHECK_OK(neo_cuda_graph_end(t->graph));
+}
+static void test_freed(void) {
+    Trainer t[2];
+    Batch b;
+    double loss[2][4];
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 2, 0.0f, i ? 1 << 16 : -1);
+    test_seed = 43;
+    for (int s = 0; s < 4; s++) {
+        make_batch(&b, MOST_BATCH);
+        for (int i = 0; i < 2; i++)
+            freed_in(&t[i], &b, s < 3 ? s : FREED + 1, MOST_IDS + 100 * (s + 1), &loss[i][s]);
+        CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).split, s == 3);
+    }
+    CHECK_OK(neo_cuda_graph_wait(t[1].graph));
+    CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) == 0);
+    CHECK(neo_state_digest(t[0].m.state) == neo_state_digest(t[1].m.state));
+    for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+}
+/* A call without a status that waits for the step, as more is freed than is kept for its end: its
+   error comes with the next one. */
 static void test_error_in_free(void) {
     Trainer t;
     Batch b;
     double loss;
     int64_t count = 5;
-    neo_tensor x;
+    neo_tensor x[FREED + 1];
     make_trainer(&t, gpu, 1, 0.0f, 0);
-    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 1, &count, &x));
+    for (int k = 0; k <= FREED; k++)
+        REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 1, &count, &x[k]));
     test_seed = 47;
     make_batch(&b, 8);
     spoil(&b, BAD_LABEL);
     CHECK_OK(neo_cuda_graph_begin(t.graph));
     CHECK_OK(calls_of_a_step(&t, &b, 0.1f, &loss));
-    neo_tensor_free(t.ctx, &x);
+    for (int k = 0; k <= FREED; k++) neo_tensor_free(t.ctx, &x[k]);
     CHECK_ERR(neo_cuda_graph_end(t.graph), NEO_ERR_RANGE, "label of sample 5");
     free_trainer(&t);
 }
@@ -1321,6 +1358,7 @@ int main(void) {
     RUN(test_attention_offsets);
     RUN(test_ends);
     RUN(test_left_out);
+    RUN(test_freed);
     RUN(test_error_in_free);
     RUN(test_full);
     RUN(test_kept);
