@@ -371,19 +371,51 @@ static int run_replicas(neo_ctx *ctx, job *j, const command *c) {
     sweep_cluster(j, c->ranks, c->per_node, best.replicas);
     return run_one(ctx, j, c);
 }
+/* The sizes of a sweep, which threads share, the largest first: it takes longest. */
+typedef struct sweep_work {
+    sweep *s;
+    const job *job;
+    const command *c;
+    neo_status status[SWEEP_MOST];
+    char says[SWEEP_MOST][400];
+} sweep_work;
+static void sweep_size(void *arg, int64_t task, int worker) {
+    sweep_work *w = arg;
+    const int i = w->s->count - 1 - (int)task, ranks = w->c->first << i;
+    job j = *w->job;
+    const double batch = (double)j.bags.max_batch / j.desc.cluster.ranks;
+    const neo_ctx_desc desc = {.threads = j.threads};
+    neo_ctx *ctx = NULL;
+    (void)worker;
+    if (w->s->weak) j.bags.max_batch = (int64_t)(batch * ranks + 0.5);
+    if (!j.bags.max_batch) j.bags.max_batch = 1;
+    finish_job(&j);
+    w->status[i] = neo_ctx_create(&desc, &ctx);
+    if (w->status[i] == NEO_OK)
+        w->status[i] = best_replicas(ctx, &j, w->c, ranks, NULL, &w->s->row[i]);
+    snprintf(w->says[i], sizeof w->says[i], "%s", w->status[i] ? neo_last_error() : "");
+    neo_ctx_destroy(ctx);
+}
 static int run_sweep(neo_ctx *ctx, job *j, const command *c) {
     static sweep s;
-    double batch = (double)j->bags.max_batch / j->desc.cluster.ranks;
+    static sweep_work w;
+    neo_ctx *all = NULL;
+    w = (sweep_work){.s = &s, .job = j, .c = c};
     s.weak = c->given[OPT_WEAK] != NULL;
     s.pipelined = j->desc.pipeline;
-    for (int ranks = c->first; ranks <= c->last; ranks *= 2) {
-        if (s.weak) j->bags.max_batch = (int64_t)(batch * ranks + 0.5);
-        if (!j->bags.max_batch) j->bags.max_batch = 1;
-        finish_job(j);
-        if (best_replicas(ctx, j, c, ranks, NULL, &s.row[s.count++]) != NEO_OK)
-            return fprintf(stderr, "plan: %d rank%s: %s\n", ranks, PLURAL(ranks),
-                           neo_last_error()), 1;
-    }
+    j->threads = neo_ctx_threads(ctx);
+    for (int64_t ranks = c->first; ranks <= c->last; ranks *= 2) s.count++;
+    const int alone = j->threads > 1 || j->bags.tier;
+    if (!alone && neo_ctx_create(&(neo_ctx_desc){0}, &all) != NEO_OK)
+        return fprintf(stderr, "plan: %s\n", neo_last_error()), 1;
+    if (all) neo_parallel_for(all, s.count, sweep_size, &w);
+    else /* a plan's threads are no tasks' of others, and a tier is one thread's */
+        for (int i = 0; i < s.count; i++) sweep_size(&w, i, 0);
+    neo_ctx_destroy(all);
+    for (int i = 0; i < s.count; i++)
+        if (w.status[i])
+            return fprintf(stderr, "plan: %d rank%s: %s\n", c->first << i, PLURAL(c->first << i),
+                           w.says[i]), 1;
     sweep_judge(&s);
     if (c->given[OPT_JSON]) sweep_json(&s);
     else {

@@ -24,9 +24,9 @@ for run in "dlrm $model" "dlrm $model --ranks 2" "dlrm $model --ranks 4 --nodes 
         rm -f "$W/t.json"
         got=$(state_of "$B/"$run --trace "$W/t.json")
         have python3 || break
-        python3 - "$W" "$run" <<'END'
-import collections, json, re, sys
-W, run = sys.argv[1], sys.argv[2].split()
+        python3 - "$W" "$run" "$SANITIZER" <<'END'
+import collections, json, re, statistics, sys
+W, run, slow = sys.argv[1], sys.argv[2].split(), sys.argv[3] # slow: with a sanitizer
 trace = json.load(open(W + "/t.json"))
 ranks = int(run[run.index("--ranks") + 1]) if "--ranks" in run else 1
 said = re.search(r": (\d+) spans with (\d+) bytes sent; by the counters (\d+)",
@@ -42,11 +42,14 @@ assert {(e["pid"], e["tid"]) for e in spans} <= names
 assert {e["pid"] for e in spans} == set(range(ranks))
 for rank in range(ranks):
     mine = [e for e in spans if e["pid"] == rank and e["tid"] == 0]
-    top, inside, around = collections.Counter(), 0, []
+    top, inside, around, parts = collections.Counter(), 0, [], []
     for e in sorted(mine, key=lambda e: (e["ts"], -e["dur"])):
         while around and around[-1]["ts"] + around[-1]["dur"] <= e["ts"] + 1e-4: around.pop()
         if not around: top[e["name"]] += e["dur"]
-        elif len(around) == 1 and around[0]["name"] == "step": inside += e["dur"]
+        if not around and e["name"] == "step": parts.append([e["dur"], 0])
+        if len(around) == 1 and around[0]["name"] == "step":
+            inside += e["dur"]
+            parts[-1][1] += e["dur"]
         if around: assert e["ts"] + e["dur"] <= around[-1]["ts"] + around[-1]["dur"] + 1e-2, e
         around.append(e)
     for what in (["neo_bags_forward", "neo_shard_backward_end", "neo_reader_next"]
@@ -54,9 +57,11 @@ for rank in range(ranks):
         assert any(e["name"] == what for e in mine), what
     steps = [e["args"]["number"] for e in mine if e["name"] == "step"]
     assert steps == list(range(40 if run[0] == "dlrm" else 3)), steps
-    # Half, as other processes may take what time they want between two spans.
+    # The median, as other processes may take what time they want between two spans. Steps of the
+    # gpt are so short that what lies between calls is more of them.
     assert top["step"] >= inside, (inside, top)
-    if not inside > 0.5 * top["step"]: sys.exit(7)
+    least = 0.5 if slow else 0.99 if run[0] == "dlrm" else 0.97
+    if statistics.median(part / whole for whole, part in parts) < least: sys.exit(7)
     if run[0] == "dlrm" and rank == 0:
         took = 20000 / float(re.search(r"samples/s=(\d+)", open(W + "/out_of").read())[1]) * 1e6
         assert top["step"] + top["first batch"] < 1.01 * took, (top, took)

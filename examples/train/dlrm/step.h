@@ -189,8 +189,10 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
     if (m->graph) /* the loss is there when the step is over: see sum_loss */
         return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &sum->stops, &sum->stops, 1, NEO_I64,
                                    &m->sum_ticket);
-    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, sum, sum, SUM_WORDS, NEO_I64,
-                               &m->sum_ticket); /* integers: they add in any order */
+    TRY_SPAN(m->ctx, "sums begin", /* of integers, which add in any order; a thread may wake */
+             neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, sum, sum, SUM_WORDS, NEO_I64,
+                                 &m->sum_ticket));
+    return NEO_OK;
 }
 
 /* Of a recorded step that is over: its loss of all ranks. */
