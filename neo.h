@@ -1762,7 +1762,9 @@ typedef struct neo_table_desc {
    admit also ".waiting", ".waiting_used", or ".filter" [rows] I64, 16 counters each; and of all
    tables "<bags>.key_step", from which ages count, also where weights alone are loaded.
    Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
-   Not on a device (NEO_ERR_UNSUPPORTED).
+   On a device rows and states are in its memory; who has one is the host's to say, as ever: ids of
+   a batch come to it, and their rows go back. Not there (NEO_ERR_UNSUPPORTED): a batch with an
+   inverse, a step that is recorded (neo_cuda_graph_begin).
    ---- */
 
 /* ---- narrow rows ----
@@ -3354,7 +3356,7 @@ NEO__UNUSED static void neo__lines_fresh(const neo__lines *lines) {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 16 };
+enum { NEO__DEVICE_VERSION = 17 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3738,6 +3740,14 @@ typedef struct neo__job_feature {
     int64_t pack_stride;        /* of its gradients in `packed`, from out_at on */
     int64_t col;                /* in the row of a sample */
 } neo__job_feature;
+/* A table with keys: first values of a row, but for its place and number, from column first_col of
+   the key's row on, and of both states. */
+typedef struct neo__job_keys {
+    neo__init_call init;
+    int64_t first_col;
+    float state[2];
+    int on, shared; /* shared: what is read of a key without a row is that of key 0 */
+} neo__job_keys;
 /* A table cut by columns whose step needs sums over whole rows: what the running round has and asks
    for. Its rows are those of its slots, in their order: slot i is row cut_row[i]. */
 typedef struct neo__job_cut {
@@ -3807,6 +3817,7 @@ typedef struct neo__bags_job {
         int64_t key_count; /* rows of all tables; also the key of a dropped id */
         int64_t max_ids, max_records, max_dim;
         const neo__job_table *tables, *host_tables;
+        const neo__job_keys *keys; /* of tables; NULL: none has any */
     } fixed;
     struct { /* sent when they have changed */
         neo__job_feature *features, *host_features; /* [feature_count + 1] */
@@ -3817,7 +3828,9 @@ typedef struct neo__bags_job {
         const void *ids;
         const float *weights;
         int is_i32;
-        int lines; /* ids are lines of a tier, or below 0 */
+        int lines; /* ids are lines of a tier, or rows of keys, or below 0: dropped */
+        const uint64_t *keys; /* NULL: all have rows. Else what ids were; one without a row is ~ the
+                                 first row of its set */
         int64_t id_base, bags;
         int64_t most_ids; /* not more than this: launches are sized by it */
         neo__bags_found *found;
@@ -4026,8 +4039,11 @@ struct neo_device {
     /* Rows [first, first + count) of a table to f32, or from it (to nearest). */
     neo_status (*bags_rows)(neo_device *d, const neo__bags_job *j, int table, int64_t first,
                             int64_t count, float *rows, int write);
-    /* Rows between lines and slots of `room` bytes, which become theirs if `write`. Not of the
-       processor, whose lines are in reach. */
+    /* Rows (or lines), numbered through all tables, begin with the first values of these keys, or
+       (NULL) with zeros. And rows between lines and slots of `room` bytes, which become theirs if
+       `write`. Not of the processor, whose rows are in reach. */
+    neo_status (*bags_first)(neo_device *d, const neo__bags_job *j, const int64_t *rows,
+                             const uint64_t *keys, int64_t count);
     neo_status (*bags_lines)(neo_device *d, const neo__bags_job *j, const neo__job_line *lines,
                              int64_t count, char *slots, int64_t room, int write);
 };
@@ -13420,8 +13436,7 @@ typedef struct neo__bag_keys {
     neo__lines lines;     /* line i has row i */
     neo__lines waiting;   /* keys that wait for a row; no sets: none does */
     uint64_t *filter;     /* or these, [rows], a set's one after another: 4 blocks of 8 words */
-    neo__init_call init;  /* of a row, but for its place and number */
-    int64_t first_col;
+    neo__job_keys job;
     neo_key_stats stats;
     void *memory;
     size_t bytes;
@@ -13535,6 +13550,9 @@ typedef struct neo__bags_work {
     uint64_t *keys;
     int64_t *rows, resolved;
     float *key_scratch; /* per worker sizes.key_scratch */
+    /* On a device: a batch's offsets; rows whose first values are to come there, keys and numbers
+       among those of all tables, and (atomic) how many. */
+    int64_t *offsets, *given[2], *given_count;
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -13577,6 +13595,7 @@ typedef struct neo__bags_view {
                               neo_bags_desc.inverse, for one written out */
     void *copy_ids;
     float *copy_weights;
+    uint64_t *copy_keys; /* on a device, of tables with keys */
     /* Room on a device, with neo_bags_desc.inverse: for its copy, a batch written out, and pooled
        bags. */
     int32_t *copy_inverse;
@@ -13710,9 +13729,6 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *sizes, neo__carve *carve,
     NEO__CARVE(carve, to->work.merge, sizes->tables + 1);
     NEO__CARVE(carve, to->work.chunks, chunks);
     NEO__CARVE(carve, to->work.scratch, sizes->threads * sizes->scratch);
-    NEO__CARVE(carve, to->work.keys, sizes->key_scratch ? sizes->max_ids : 0);
-    NEO__CARVE(carve, to->work.rows, sizes->key_scratch ? sizes->max_ids : 0);
-    NEO__CARVE(carve, to->work.key_scratch, sizes->threads * sizes->key_scratch);
     NEO__CARVE(carve, to->kept.slots, kept);
     NEO__CARVE(carve, to->kept.slot_of, neo__bags_slot_places(kept));
     NEO__CARVE(carve, job->kept.sums, neo__bags_kept_floats(sizes));
@@ -13737,6 +13753,10 @@ static void neo__bags_host_layout(const neo__bag_sizes *sizes, neo__carve *carve
     NEO__CARVE(carve, j->told.host_features, sizes->features + 1);
     NEO__CARVE(carve, j->told.host_rules, sizes->tables);
     neo__bags_cut_layout(sizes, carve, &to->cut);
+    const int64_t key_ids = sizes->key_scratch ? sizes->max_ids : 0;
+    NEO__CARVE(carve, to->work.keys, key_ids);
+    NEO__CARVE(carve, to->work.rows, key_ids);
+    NEO__CARVE(carve, to->work.key_scratch, sizes->threads * sizes->key_scratch);
     if (!sizes->device) {
         neo__bags_cpu_layout(sizes, carve, to);
         return;
@@ -13746,6 +13766,12 @@ static void neo__bags_host_layout(const neo__bag_sizes *sizes, neo__carve *carve
     NEO__CARVE(carve, to->kept.stage, stage);
     NEO__CARVE(carve, to->kept.stage_keys, stage / sizes->max_dim);
     NEO__CARVE(carve, to->view.run, sizes->inverse ? sizes->features : 0);
+    if (!sizes->key_scratch) return;
+    const size_t bags = neo__size_mul((size_t)sizes->max_batch, (size_t)sizes->features);
+    for (int i = 0; i < 2; i++) NEO__CARVE(carve, to->work.records[i], key_ids);
+    for (int i = 0; i < 2; i++) NEO__CARVE(carve, to->work.given[i], key_ids);
+    NEO__CARVE(carve, to->work.given_count, 1);
+    NEO__CARVE(carve, to->work.offsets, neo__size_add(bags, 1));
 }
 /* The device's part, beside rows and state. */
 static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags *to) {
@@ -13769,6 +13795,8 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, to->view.copy_offsets, neo__size_add(bags, 1));
     neo__carve_next(carve, &to->view.copy_ids, sizeof(int64_t), ids);
     NEO__CARVE(carve, to->view.copy_weights, ids);
+    NEO__CARVE(carve, job->fixed.keys, sizes->key_scratch ? sizes->tables : 0);
+    NEO__CARVE(carve, to->view.copy_keys, sizes->key_scratch ? ids : 0);
     if (sizes->inverse) {
         NEO__CARVE(carve, to->view.copy_inverse, bags);
         NEO__CARVE(carve, to->view.full_offsets, neo__size_add(bags, 1));
@@ -13910,8 +13938,7 @@ static neo_status neo__bag_part_check(const neo_bags_desc *desc, const neo_table
     }
     return NEO_OK;
 }
-static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *table,
-                                      const char *fn) {
+static neo_status neo__bag_keys_check(const neo_table_desc *table, const char *fn) {
     const neo_keys *keys = &table->keys;
     const int64_t all = table->part.rows ? table->part.rows : table->rows;
     const int64_t unit = (int64_t)NEO__LINE_WAYS * NEO__MAX(table->row_buckets, 1);
@@ -13925,9 +13952,6 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
     NEO__CHECK(keys->on || !given || !NEO__TRAINS, NEO_ERR_ARG,
                "%s: table '%s': keys.%s is given, and keys.on is 0", fn, table->name, given);
     if (!keys->on) return NEO_OK;
-    NEO__CHECK(!ctx->device, NEO_ERR_UNSUPPORTED,
-               "%s: table '%s': keys on a device: only tables of the CPU have them", fn,
-               table->name);
     NEO__CHECK(all % unit == 0 && (table->rows | table->part.first_row) % NEO__LINE_WAYS == 0 &&
                    all / NEO__LINE_WAYS < UINT32_MAX,
                NEO_ERR_ARG,
@@ -14019,7 +14043,7 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
     NEO__CHECK(desc->tables && desc->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
     for (int32_t t = 0; t < desc->table_count; t++) {
         NEO__TRY(neo__bag_table_check(ctx, desc, t, fn));
-        NEO__TRY(neo__bag_keys_check(ctx, &desc->tables[t], fn));
+        NEO__TRY(neo__bag_keys_check(&desc->tables[t], fn));
     }
     NEO__CHECK(desc->feature_table
                    ? desc->feature_count > 0
@@ -14064,7 +14088,9 @@ static void neo__bag_keys_describe(neo__bag_keys *keys, const neo_table_desc *fr
     lines->evict = from->keys.evict;
     lines->period = from->keys.period;
     if (from->keys.admit <= 1 || from->keys.bloom) keys->waiting.sets = 0;
-    keys->first_col = from->part.first_col;
+    keys->job.first_col = from->part.first_col;
+    keys->job.on = 1;
+    keys->job.shared = from->keys.shared;
 }
 static void neo__bag_keys_layout(neo__bag_keys *keys, neo__carve *carve) {
     const int filters = keys->desc.on && keys->desc.bloom && keys->desc.admit > 1;
@@ -14487,6 +14513,7 @@ static void neo__bags_make_needed(neo_bags *bags, int of_kept, int forward) {
     neo__bags_make_blocks(bags, bags->made.ahead, end);
     bags->made.ahead = end;
 }
+static neo_status neo__bags_send_tables(neo_bags *bags);
 static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
     neo__bags_made *made = &bags->made;
     if (bags->sizes.lazy_blocks == 0) made->bits = NULL;
@@ -14500,16 +14527,18 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         }
         NEO__TRY(neo__init_check(&init, table->weight_name));
         if (table->keys.desc.on)
-            table->keys.init = neo__init_call_make(
+            table->keys.job.init = neo__init_call_make(
                 bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
                 0);
+        for (int k = 0; k < 2; k++) table->keys.job.state[k] = neo__bag_first_state(table, k);
         table->first_block = made->blocks;
         if (table->job.store.line_row) {
             bags->tier->ops->init(bags->tier, (int32_t)i, &init);
             continue;
         }
         if (table->keys.desc.on) /* rows are 0 until a key has them */
-            memset(table->job.store.data, 0, neo__bag_block_bytes(&table->job, NEO__BAG_WEIGHTS));
+            NEO__TRY(neo__data_zero(bags->ctx, table->job.store.data,
+                                    neo__bag_block_bytes(&table->job, NEO__BAG_WEIGHTS)));
         else if (bags->ctx->device) NEO__TRY(neo__bags_init_weight(bags, i, init));
         else {
             const neo_tensor rows =
@@ -14532,7 +14561,7 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         if (t->blocks && !(made->bits && t->owns_weight))
             neo__bags_make_blocks(bags, t->first_block, t->first_block + t->blocks);
     }
-    return NEO_OK;
+    return neo__bags_send_tables(bags);
 }
 
 /* Kept gradients go to a new workspace: slots in their order, a hash table of its new size. */
@@ -14541,7 +14570,6 @@ static neo_status neo__bags_carry(neo_bags *bags, const neo_bags *old) {
     bags->kept.mask = (uint64_t)neo__bags_slot_places(bags->kept.capacity) - 1;
     if (bags->kept.capacity)
         memset(bags->kept.slot_of, 0, (size_t)(bags->kept.mask + 1) * sizeof *bags->kept.slot_of);
-    bags->work.resolved = 0;
     for (int64_t i = 0; i < bags->kept.count; i++) {
         const neo__bag_slot *slot = &old->kept.slots[i];
         bags->kept.slots[i] = *slot;
@@ -14570,6 +14598,8 @@ static void neo__bags_untold(neo_bags *b) {
     memset(features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *features);
     memset(rules, 0xFF, (size_t)b->sizes.tables * sizeof *rules);
 }
+/* Tables with keys on a device: the host has their maps. */
+static int neo__bags_maps_here(const neo_bags *b) { return b->ctx->device && b->sizes.key_scratch; }
 /* The tables as kernels see them. A device's ids are looked at before they become lines: it has the
    number of rows, and what rows lines have in its own memory. */
 static neo_status neo__bags_send_tables(neo_bags *bags) {
@@ -14583,6 +14613,9 @@ static neo_status neo__bags_send_tables(neo_bags *bags) {
         tables[i].store.line_row = from->line_row;
         tables[i].first_float = floats;
         floats += from->rows * from->dim;
+        if (!bags->sizes.key_scratch) continue;
+        NEO__TRY(neo__bags_send(bags, (void *)(uintptr_t)&bags->job.fixed.keys[i], &from->keys.job,
+                                sizeof from->keys.job));
     }
     return neo__bags_send(bags, (void *)(uintptr_t)bags->job.fixed.tables, tables,
                           (size_t)bags->sizes.tables * sizeof *tables);
@@ -14607,6 +14640,8 @@ static neo_status neo__bags_describe_job(neo_bags *bags) {
         NEO__TRY(neo__data_zero(bags->ctx, job->kept.counted,
                                 NEO__BAG_COUNTED * sizeof *job->kept.counted));
     }
+    bags->work.resolved = 0;
+    if (neo__bags_maps_here(bags)) *bags->work.given_count = 0;
     return neo__bags_send_tables(bags);
 }
 static neo_status neo__bags_device_carry(neo_bags *bags, const neo_bags *old) {
@@ -14825,8 +14860,8 @@ NEO_API neo_tensor neo__bags_tensor(const neo_bags *bags, int32_t table, int k) 
         return neo__bags_table_block(bags, table, NEO__BAG_SCALES, rows->scale, NEO_F32, 2);
     k -= 2;
     const neo__lines *lines = k < 4 ? &t->keys.lines : &t->keys.waiting;
-    if (k == 6) return neo__bags_block(bags, table, t->keys.filter, NEO_I64, 0);
-    if (k > 1 && lines->sets == 0) return neo_tensor_none();
+    if (k == 6 ? !t->keys.filter : k > 1 && lines->sets == 0) return neo_tensor_none();
+    if (k == 6) return neo_tensor_1d(t->keys.filter, NEO_I64, t->rows);
     if (k > 1) return neo_tensor_1d(k % 2 ? lines->use : lines->key, NEO_I64, t->rows);
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
     return neo__bags_table_block(bags, table, NEO__BAG_STATE + k, t->job.state[k], NEO_F32,
@@ -15986,7 +16021,8 @@ static void neo__cpu_bags_init(neo_device *device) {
    Forward then pools once more, number by number, the bags that have a key without a row: with its
    initial row, in its set's bucket. backward and accumulate give rows first: table by table they
    touch what is there, sort the hashes of the rest, and go through them in order. Hashes and keys
-   are one to one, so that equal keys stand together.
+   are one to one, so that equal keys stand together. A device gets rows in place of ids, and makes
+   initial rows itself.
    ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 static int64_t neo__bags_now(const neo_bags *b) {
@@ -15996,21 +16032,21 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
                               int64_t end) {
     enum { MOST = 8192 };
     const neo__bag_table *table = &bags->tables[feature->job.table];
-    const neo_jagged *from = &bags->view.batch;
-    int64_t at = k - from->offsets[0], missing = 0;
+    const neo__bags_job *from = &bags->job;
+    int64_t at = k - from->batch.offsets[0], missing = 0;
     for (int64_t n; k < end; k += n, at += n) {
         uint64_t *key = bags->work.keys + at, differs;
         int64_t *to = bags->work.rows + at;
         n = NEO__MIN(end - k, (int64_t)MOST);
         differs = at + n > bags->work.resolved;
-        if (from->id_dtype == NEO_I32)
+        if (from->batch.is_i32)
             for (int64_t i = 0; i < n; i++) {
-                const uint64_t id = (uint64_t)neo__jagged_id(from->ids, 1, k + i);
+                const uint64_t id = (uint64_t)neo__jagged_id(from->batch.ids, 1, k + i);
                 differs |= id ^ key[i];
                 key[i] = id;
             }
         else {
-            const int64_t *ids = (const int64_t *)from->ids + k;
+            const int64_t *ids = (const int64_t *)from->batch.ids + k;
             differs = differs || memcmp(key, ids, (size_t)n * sizeof *key) != 0;
             memcpy(key, ids, (size_t)n * sizeof *key);
         }
@@ -16023,7 +16059,7 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
     if (table->keys.desc.on) __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
 }
 static uint64_t neo__bags_key_at(const neo_bags *bags, int64_t k) {
-    return bags->work.keys[k - bags->job.batch.offsets[0]];
+    return bags->work.keys[k - bags->view.features[0].first_id];
 }
 
 /* ---- initial rows ----
@@ -16054,7 +16090,7 @@ static float *neo__key_scratch(const neo__key_rows *rows) {
 }
 static void neo__key_rows_blocks(const neo__key_rows *rows, float *to, int64_t floats,
                                  const uint64_t *number) {
-    const neo__init_call *call = &rows->table->keys.init;
+    const neo__init_call *call = &rows->table->keys.job.init;
     for (int64_t i = 0; i < floats && call->init.kind == NEO_INIT_CONSTANT; i++)
         to[i] = call->init.a;
     if (call->init.kind != NEO_INIT_CONSTANT)
@@ -16071,7 +16107,7 @@ static void neo__key_rows_make(neo__key_rows *rows) {
     int n = 0;
     for (int64_t r = 0; r < rows->count; r++) {
         const uint64_t first =
-            rows->key[r] * table->job.store.stride + (uint64_t)table->keys.first_col;
+            rows->key[r] * table->job.store.stride + (uint64_t)table->keys.job.first_col;
         const int64_t blocks = ((int64_t)(first % 4) + dim + 3) / 4;
         rows->row[r] = to + 4 * n + first % 4;
         for (int64_t i = 0; i < blocks; i++) {
@@ -16126,13 +16162,16 @@ static const float *neo__bags_row_of_id(neo__key_rows *rows, const neo__bag_look
         neo__key_rows_from(rows, k, lookup->offsets[lookup->bags], at);
     return rows->row[rows->at++];
 }
+/* The first row of a key's set, or one that is here. */
+static int64_t neo__bags_set_of(const neo__bag_table *table, uint64_t key) {
+    const neo__lines *lines = &table->keys.lines;
+    const int64_t set = neo__lines_set(neo__mix64(key), lines->all_sets) - lines->first_set;
+    return NEO__MIN(NEO__MAX(set, (int64_t)0), lines->sets - 1) * NEO__LINE_WAYS;
+}
 /* The bucket of id k: that of its key's set. */
 static int64_t neo__bags_bucket_of_id(const neo_bags *bags, const neo__bag_table *table,
                                       const neo__bag_lookup *lookup, int64_t k) {
-    const neo__lines *lines = &table->keys.lines;
-    const int64_t set = neo__lines_set(neo__mix64(neo__bags_key_at(bags, k)), lines->all_sets);
-    const int64_t here = NEO__MIN(NEO__MAX(set - lines->first_set, (int64_t)0), lines->sets - 1);
-    return neo__bag_bucket_of_row(lookup, here * NEO__LINE_WAYS);
+    return neo__bag_bucket_of_row(lookup, neo__bags_set_of(table, neo__bags_key_at(bags, k)));
 }
 /* Bag b once more: the sum of each bucket, then of the buckets by the tree. */
 static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *lookup, int64_t b) {
@@ -16258,16 +16297,37 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
+/* On a device: first values of the rows that are noted, or zeros. They use the room of the batch's
+   ids there. */
+static neo_status neo__bags_begin_rows(const neo_bags *b, int zeros) {
+    neo_device *on = b->ctx->on;
+    const int64_t count = neo__bags_maps_here(b) ? *b->work.given_count : 0;
+    const size_t bytes = (size_t)count * sizeof(int64_t);
+    if (count == 0) return NEO_OK;
+    *b->work.given_count = 0;
+    NEO__TRY(neo__bags_send(b, b->view.copy_keys, b->work.given[0], bytes));
+    NEO__TRY(neo__bags_send(b, b->view.copy_ids, b->work.given[1], bytes));
+    return on->bags_first(on, &b->job, (const int64_t *)b->view.copy_ids,
+                          zeros ? NULL : b->view.copy_keys, count);
+}
+static void neo__bags_note_row(const neo_bags *b, const neo__bag_table *t, uint64_t key,
+                               int64_t row) {
+    const int64_t to = __atomic_fetch_add(b->work.given_count, 1, __ATOMIC_RELAXED);
+    b->work.given[0][to] = (int64_t)key;
+    b->work.given[1][to] = t->job.first_key + row;
+}
 /* A row begins anew: where it lies, with its first states; -1: below memory. That it changes was
    noted before its key did, by which a save copies rows of a tier that were never written. */
 static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
     if (table->job.store.line_row)
         row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
-    if (row >= 0) neo__bag_first_states(table, table->job.state, row, 1);
+    if (row >= 0 && !bags->ctx->device)
+        neo__bag_first_states(table, table->job.state, row, 1);
     return row;
 }
 /* Give a line to a key, which was used `count` times; -1: its set is in use. Its row is written
-   later, by neo__bags_write_rows: no other key gets the line in this step. */
+   later, by neo__bags_write_rows, or neo__bags_begin_rows: no other key gets the line in this
+   step. */
 static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, uint64_t key,
                                   uint64_t count) {
     neo__bag_keys *keys = &table->keys;
@@ -16280,6 +16340,10 @@ static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, ui
     neo__lines_put(&keys->lines, line, key, now, count);
     const int64_t place = neo__bags_renew(rows->bags, table, line);
     if (place < 0) return line;
+    if (rows->bags->ctx->device) {
+        neo__bags_note_row(rows->bags, table, key, place);
+        return line;
+    }
     rows->place[rows->count] = place;
     rows->key[rows->count++] = key;
     if (rows->count == neo__bag_group(table->dim)) neo__bags_write_rows(rows);
@@ -16355,7 +16419,7 @@ static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, i
                                   int worker) {
     enum { AHEAD = 64 }; /* lines on their way */
     const neo__lines *lines = &table->keys.lines;
-    const int64_t before = bags->job.batch.offsets[0], now = neo__bags_now(bags);
+    const int64_t before = bags->view.features[0].first_id, now = neo__bags_now(bags);
     int64_t *rows = bags->work.rows;
     uint64_t *hash = bags->work.records[0] + first, none = 0;
     int64_t n = 0;
@@ -16407,12 +16471,13 @@ static void neo__bags_admit_part(const neo__cpu_part *part) {
 }
 NEO__HOT_END
 /* Rows for the keys of the batch that the record has. */
-static void neo__bags_admit(neo_bags *b) {
+static neo_status neo__bags_admit(neo_bags *b) {
     const int64_t tables = b->sizes.tables;
     const int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), tables);
     neo__cpu_job job = {b->ctx, b, tables, tasks, 1, neo__bags_admit_part};
     if (b->sizes.key_scratch && b->job.batch.bags)
         neo__run_tasks(b->ctx, tasks, neo__cpu_task, &job, 32 * b->job.batch.most_ids);
+    return neo__bags_begin_rows(b, 0);
 }
 
 /* ---- calls ---- */
@@ -16450,15 +16515,17 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 1, "neo_bags_put_keys"));
     neo__fp_state fp = neo__fp_enter();
     neo__key_rows given = neo__key_rows_of(b, &b->tables[table], 0, 1);
-    for (int64_t i = 0; i < count; i++) {
+    neo_status status = NEO_OK;
+    for (int64_t i = 0; i < count && status == NEO_OK; i++) {
         const neo__lines *lines = &b->tables[table].keys.lines;
+        if (i % b->sizes.max_ids == 0) status = neo__bags_begin_rows(b, 0);
         rows[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
         if (rows[i] < 0) rows[i] = neo__bags_give_row(&given, &b->tables[table], keys[i], 1);
     }
     neo__bags_write_rows(&given);
     b->work.resolved = 0;
     neo__fp_leave(fp);
-    return NEO_OK;
+    return status == NEO_OK ? neo__bags_begin_rows(b, 0) : status;
 }
 static void neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
     const neo__bag_rows *store = &table->job.store;
@@ -16466,6 +16533,11 @@ static void neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t ro
     neo__lines_drop(&table->keys.lines, row);
     table->keys.stats.evictions++;
     row = neo__bags_renew(bags, table, row);
+    if (bags->ctx->device && row >= 0) {
+        neo__bags_note_row(bags, table, 0, row);
+        (void)neo__bags_begin_rows(bags, 1); /* of a failure the next call tells */
+        return;
+    }
     if (row >= 0) memset(store->data + row * store->row_bytes, 0, (size_t)store->row_bytes);
     if (row >= 0 && store->scale) memset(store->scale + 2 * row, 0, 2 * sizeof *store->scale);
 }
@@ -16583,8 +16655,8 @@ NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uin
     const neo__bag_table *t = &bags->tables[table];
     const int64_t at = neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(bags));
     neo__key_rows rows = neo__key_rows_of(bags, t, worker, 0);
-    if (at >= 0 && t->job.store.line_row) {
-        /* of a failure the tier's next call tells */
+    if (at >= 0 && (t->job.store.line_row || bags->ctx->device)) {
+        /* of a failure the next call tells */
         (void)neo_bags_get_rows(bags, table, at, 1, neo__key_scratch(&rows));
         return neo__key_scratch(&rows);
     }
@@ -16616,11 +16688,12 @@ NEO_API neo_status neo__bags_keys_read(void *bags) {
        neo_bags_step        rules  ->  sums of cut tables  ->  step_kept  ->  drop slots
 
    A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks.
-   On the CPU each call looks, and so it does at a batch in the device's memory: the caller may have
-   changed what is there. A device's copy of a host batch is looked at once: the first backward
-   after forward takes it. The host waits for the answer, but not in a step that is being recorded
-   (neo_device.recording): there it comes at the end, and kernels after a bad look do nothing.
-   Launches are sized by the number of ids where the host knows it, else by what is reserved.
+   On the CPU each call looks, and so it does at a batch in the device's memory, which the caller may
+   have changed, and where a device's ids are keys. Else its copy of a host batch is looked at once:
+   the first backward after forward takes it. The host waits for the answer, but not in a step that
+   is being recorded (neo_device.recording): there it comes at the end, and kernels after a bad look
+   do nothing. Launches are sized by the number of ids where the host knows it, else by what is
+   reserved.
 
    The features' places and the steps' numbers (some 100 bytes a table) are sent when they have
    changed. User memory of a table (neo_table_desc.weight) is memory of the device that computes.
@@ -16788,21 +16861,83 @@ static neo_status neo__bags_hear(neo_bags *b) {
     b->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
+/* A device's ids are keys: the host looks, as on the CPU, and finds their rows. */
+static neo_status neo__bags_look_here(neo_bags *bags, neo__bags_found *found) {
+    neo__bags_job *job = &bags->job;
+    const neo__bags_job there = *job;
+    const neo_jagged *j = &bags->view.batch;
+    const size_t size = neo_dtype_size(j->id_dtype);
+    int64_t *offsets = bags->work.offsets, count = job->batch.bags;
+    NEO__CHECK(!bags->ctx->on->recording, NEO_ERR_UNSUPPORTED,
+               "%s: bags '%s': a step that is recorded has no keys: the host finds their rows",
+               bags->look.fn, bags->name);
+    if (count) {
+        NEO__TRY(neo__data_read(bags->ctx, offsets, j->offsets, j->place,
+                                (size_t)(count + 1) * sizeof *offsets));
+        found->first = offsets[0], found->last = offsets[count];
+        count = found->last - found->first;
+        if (found->first < 0 || count < 0 || count > bags->sizes.max_ids)
+            return NEO_OK; /* it will be refused */
+        const size_t before = (size_t)found->first * size;
+        if (count)
+            NEO__TRY(neo__data_read(bags->ctx, bags->work.records[0],
+                                    (const char *)j->ids + before, j->place, (size_t)count * size));
+        job->batch.offsets = offsets;
+        job->batch.ids = (const void *)((uintptr_t)bags->work.records[0] - before);
+    }
+    const neo_status status = neo__cpu_bags_check(&bags->ctx->cpu, job, found, NULL);
+    *job = there;
+    return status == NEO_OK ? neo__bags_send(bags, job->batch.found, found, sizeof *found) : status;
+}
+/* A device gets rows instead of ids, or a tier's lines of these, `there`; of a key without one it
+   gets ~ the first of its set. reads: those are read. */
+static neo_status neo__bags_send_rows(neo_bags *bags, const int64_t *lines, int64_t *there,
+                                      int reads) {
+    neo__bags_job *job = &bags->job;
+    const neo__bag_feature *f = bags->view.features, *end = f + bags->sizes.features;
+    const int64_t first = f->first_id, *from = lines ? lines : bags->work.rows;
+    const size_t bytes = (size_t)(end->first_id - first) * sizeof *from;
+    const uintptr_t before = (uintptr_t)(first - job->batch.id_base) * sizeof *from;
+    int64_t *to = (int64_t *)(void *)bags->work.records[0], missing = 0;
+    if (!neo__bags_maps_here(bags)) return NEO_OK;
+    if (!lines) there = (int64_t *)bags->view.copy_ids;
+    for (; f < end; f++) {
+        const neo__bag_table *t = &bags->tables[f->job.table];
+        const int64_t at = f->first_id - first, rows = t->rows;
+        missing += t->keys.desc.on ? f->bad : 0;
+        for (int64_t k = at; k < at + f->ids; k++) {
+            to[k] = from[k];
+            if (t->keys.desc.on && to[k] < 0) to[k] = ~neo__bags_set_of(t, bags->work.keys[k]);
+            else if (!lines && (uint64_t)to[k] >= (uint64_t)rows)
+                to[k] = t->bounds != NEO_BOUNDS_CLAMP ? -1 : to[k] < 0 ? 0 : rows - 1;
+        }
+    }
+    job->batch.ids = (const void *)((uintptr_t)there - before);
+    job->batch.keys = NULL;
+    job->batch.is_i32 = 0;
+    job->batch.lines = 1;
+    NEO__TRY(neo__bags_send(bags, there, to, bytes));
+    if (!missing || !reads) return NEO_OK;
+    job->batch.keys = (const uint64_t *)((uintptr_t)bags->view.copy_keys - before);
+    return neo__bags_send(bags, bags->view.copy_keys, bags->work.keys, bytes);
+}
 /* Look at every offset and id. */
 static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward) {
     neo_device *on = bags->ctx->on;
     NEO__ZERO(neo__bags_found, found);
     neo__bags_look *look = &bags->look;
     const neo__later later = {neo__bags_looked, look, sizeof *look};
-    const int waits = !on->recording;
-    if (bags->vouched) return on->bags_check(on, &bags->job, NULL, NULL);
+    const int waits = !on->recording, here = neo__bags_maps_here(bags);
+    if (bags->vouched && !here) return on->bags_check(on, &bags->job, NULL, NULL);
     look->b = bags;
     look->fn = fn;
     look->bags = bags->job.batch.bags;
     look->out_rows = bags->job.tensor.out_rows;
     look->forward = forward;
-    const int asks = neo__bags_asks(bags);
-    NEO__TRY(on->bags_check(on, &bags->job, asks ? NULL : &found, waits && !asks ? NULL : &later));
+    const int asks = !here && neo__bags_asks(bags);
+    NEO__TRY(here ? neo__bags_look_here(bags, &found)
+                  : on->bags_check(on, &bags->job, asks ? NULL : &found,
+                                   waits && !asks ? NULL : &later));
     if (bags->job.batch.bags == 0 || !waits) return NEO_OK;
     bags->asked = asks;
     if (asks) return NEO_OK;
@@ -16826,6 +16961,7 @@ static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int 
     neo__bags_job *job = &bags->job;
     job->batch.is_i32 = jagged->id_dtype == NEO_I32;
     job->batch.lines = 0;
+    job->batch.keys = NULL;
     job->batch.inverse = jagged->inverse;
     job->batch.samples = jagged->batch;
     job->batch.bags = neo_jagged_bag_count(jagged);
@@ -16853,7 +16989,8 @@ static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int 
     NEO__TRY(neo__bags_send(bags, bags->view.copy_offsets, jagged->offsets,
                             (size_t)(job->batch.bags + 1) * sizeof *jagged->offsets));
     if (ids == 0) return NEO_OK;
-    NEO__TRY(neo__bags_send(bags, bags->view.copy_ids,
+    if (!neo__bags_maps_here(bags)) /* else their rows will be */
+        NEO__TRY(neo__bags_send(bags, bags->view.copy_ids,
                             (const char *)jagged->ids + (size_t)job->batch.id_base * id_bytes,
                             ids * id_bytes));
     if (!jagged->weights) return NEO_OK;
@@ -17022,10 +17159,10 @@ static neo_status neo__bags_check_batch(const neo_bags *bags, const neo_jagged *
                " (neo_bags_reserve grows it)",
                fn, bags->name, jagged->batch, bags->sizes.max_batch);
     NEO__TRY(neo__jagged_check(jagged, fn));
-    const int here = !bags->sizes.none && (NEO__TRAINS || !bags->ctx->device);
-    NEO__CHECK(!jagged->inverse || here, NEO_ERR_UNSUPPORTED,
+    const int here = NEO__TRAINS && !neo__bags_maps_here(bags), none = bags->sizes.none;
+    NEO__CHECK(!jagged->inverse || (!none && (here || !bags->ctx->device)), NEO_ERR_UNSUPPORTED,
                "%s: bags '%s': a batch with an inverse, %s: write it out by neo_jagged_expand", fn,
-               bags->name, bags->sizes.none ? "and no pooling" : "on a device");
+               bags->name, none ? "and no pooling" : "and keys, or no training, on a device");
     return neo__jagged_check_inverse(jagged, fn);
 }
 /* Check a batch and the tensor that goes with it, and put both into the record. */
@@ -17071,7 +17208,8 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
         bags->view.bags = bags->job.batch.bags;
         bags->view.ids = ids;
         NEO__TRY(neo__bags_look_at(bags, fn, forward));
-        bags->view.fresh = forward && bags->ctx->device && jagged->place == NEO_HOST;
+        bags->view.fresh = forward && bags->ctx->device && jagged->place == NEO_HOST &&
+                           !neo__bags_maps_here(bags);
     }
     return NEO_OK;
 }
@@ -17093,7 +17231,8 @@ static neo_status neo__bags_unfold(neo_bags *bags, const neo_jagged *jagged, neo
    not been made. */
 static neo_status neo__bags_bring(neo_bags *b, const char *fn, int of_kept, int to_step) {
     if (neo__bags_wait(b)) neo__bags_make_needed(b, of_kept, !to_step);
-    return b->tier ? b->tier->ops->stage(b->tier, fn, of_kept, to_step) : NEO_OK;
+    if (b->tier) return b->tier->ops->stage(b->tier, fn, of_kept, to_step);
+    return of_kept ? NEO_OK : neo__bags_send_rows(b, NULL, NULL, !to_step);
 }
 
 /* ---- forward, weight_grad ---- */
@@ -17266,6 +17405,7 @@ static neo_status neo__bags_keep(neo_bags *bags, neo__leaf_cut leaves, const cha
     const neo_jagged *j = &bags->view.batch;
     NEO__TRY(neo__bags_bound_kept(bags));
     const int64_t before = bags->kept.count;
+    NEO__TRY(neo__bags_send_rows(bags, NULL, NULL, 0));
     NEO__TRY(neo__bags_sort(bags, leaves, 1));
     const int64_t most = NEO__MIN(j->place == NEO_HOST ? neo_jagged_full_id_count(j) : INT64_MAX,
                                   bags->job.sorted.records);
@@ -17288,7 +17428,7 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, 
     NEO__TRY(neo__bags_unfold(bags, batch, dout, fn));
     if (leaves) NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
     bags->job.only_cut = -1;
-    neo__bags_admit(bags);
+    NEO__TRY(neo__bags_admit(bags));
     return neo__bags_keep(bags, held, fn);
 }
 static neo_status neo__bags_check_grad(const neo_bags *bags, int32_t table, const int64_t *rows,
@@ -17601,14 +17741,14 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
         const int others = !bags->ctx->device;
         if (others) bags->job.only_cut = 1;
         NEO__TRY(neo__bags_unfold(bags, batch, dout, fn));
-        neo__bags_admit(bags);
+        NEO__TRY(neo__bags_admit(bags));
         NEO__TRY(neo__bags_keep(bags, whole, fn));
         neo_status status = neo__bags_step_kept(bags, fn, lr, others);
         if (status != NEO_OK && bags->kept.count) (void)neo__bags_drop_slots(bags, 0);
         return status;
     }
     NEO__TRY(neo__bags_rules(bags, lr));
-    neo__bags_admit(bags);
+    NEO__TRY(neo__bags_admit(bags));
     NEO__TRY(neo__bags_bring(bags, fn, 0, 1));
     NEO__TRY(neo__bags_unfold(bags, batch, dout, fn));
     NEO__TRY(neo__bags_sort(bags, whole, 0));

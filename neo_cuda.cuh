@@ -246,9 +246,11 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__NO_UNROLL _Pragma("unroll 1")
+#define NEO__NO_INLINE __noinline__
 #else
 #define NEO__UNROLL
 #define NEO__NO_UNROLL
+#define NEO__NO_INLINE
 #endif
 
 /* A function of the device, compiled into its caller; a kernel for blocks of NEO__CUDA_THREADS. */
@@ -5480,26 +5482,24 @@ static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
 /* ---- >>cuda-random ----
    Initial values: an element is a function of its number. Each thread computes its element's block
    of four, which costs less than it seems: values are made once, and memory is the slower part. */
+NEO__GPU float neo__cuda_first(const neo__init_call &call, uint64_t number) {
+    uint32_t word[4];
+    if (call.init.kind == NEO_INIT_CONSTANT) return call.init.a;
+    neo__random_block(&call.key, number / 4, word);
+    const int w = (int)(number % 4);
+    if (call.init.kind == NEO_INIT_UNIFORM) {
+        const float u = __fmul_rn((float)(int32_t)(word[w] >> 8), 0x1p-24f);
+        return neo__min_warp(__fmaf_rn(u, call.scale, call.init.a), call.top);
+    }
+    neo__float_warp z0, z1;
+    neo__box_muller_warp(word[w & 2], word[(w & 2) + 1], &z0, &z1);
+    return __fmaf_rn(w & 1 ? z1 : z0, call.init.b, call.init.a);
+}
 struct neo__cuda_init_job {
     neo__init_call c;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t row = i / c.cols;
-        const uint64_t number = c.first + (uint64_t)(i + row * (c.stride - c.cols));
-        uint32_t word[4];
-        if (c.init.kind == NEO_INIT_CONSTANT) {
-            c.out[i] = c.init.a;
-            return;
-        }
-        neo__random_block(&c.key, number / 4, word);
-        const int w = (int)(number % 4);
-        if (c.init.kind == NEO_INIT_UNIFORM) {
-            const float u = __fmul_rn((float)(int32_t)(word[w] >> 8), 0x1p-24f);
-            c.out[i] = neo__min_warp(__fmaf_rn(u, c.scale, c.init.a), c.top);
-        } else {
-            neo__float_warp z0, z1;
-            neo__box_muller_warp(word[w & 2], word[(w & 2) + 1], &z0, &z1);
-            c.out[i] = __fmaf_rn(w & 1 ? z1 : z0, c.init.b, c.init.a);
-        }
+        c.out[i] = neo__cuda_first(c, c.first + (uint64_t)(i + row * (c.stride - c.cols)));
     }
 };
 static neo_status neo__cuda_init(neo__cuda *d, const neo__init_call *call) {
@@ -5941,6 +5941,8 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
    bag or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
    added, and store a sum where its bag ends. Of tables with row buckets, and of rows that cannot be
    read by fours, half-warps put ids in the order of their sums first: see neo__bags_line.
+   Bags that have a key without a row are summed once more, with its initial row, which takes no
+   memory: its numbers are made as they are added.
 
    Records. A block takes a tile of ids, brings the beginnings of its bags to shared memory, where
    each thread finds the bag of its id by bisection: long bags and short ones cost alike. One radix
@@ -6021,6 +6023,9 @@ NEO__GPU float neo__bags_mean(const neo__job_table &t, float x, int64_t length) 
 }
 NEO__GPU float neo__bags_weight_of(const neo__bags_job &job, int64_t k) {
     return job.batch.weights[k - job.batch.id_base];
+}
+NEO__GPU float neo__bags_weight_or_1(const neo__bags_job &job, int64_t k) {
+    return job.batch.weights ? neo__bags_weight_of(job, k) : 1.0f;
 }
 /* A number of a row as it lies in memory, not written by the same kernel, and what it is: loads of
    several rows can be on their way before the first is converted. */
@@ -6304,6 +6309,50 @@ static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
 }
 
 /* ---- lookup ---- */
+/* The row with which a key begins, of 16 lanes: as its table holds it, and the number that is. */
+struct neo__bags_initial {
+    const neo__job_keys &keys;
+    const neo__bag_rows &store;
+    uint64_t first;
+    float inverse = 0.0f, scale[2] = {};
+    __device__ neo__bags_initial(const neo__bag_rows &rows, const neo__job_keys &of, uint64_t key)
+        : keys(of), store(rows), first(key * rows.stride + (uint64_t)of.first_col) {
+        if (store.dtype != NEO_I8) return;
+        float low = neo__cuda_first(keys.init, first), high = low;
+        int odd = 0;
+        for (int64_t col = threadIdx.x % 16; col < store.dim; col += 16) {
+            const float x = neo__cuda_first(keys.init, first + (uint64_t)col);
+            low = fminf(x, low), high = fmaxf(x, high), odd |= x - x != 0.0f;
+        }
+        odd = __any_sync(neo__mask_warp(), odd), low = neo__least_warp(low);
+        neo__rows_scale_of_warp(odd, low, -neo__least_warp(__fsub_rn(0.0f, high)), scale);
+        inverse = scale[0] != 0.0f ? __fdiv_rn(1.0f, scale[0]) : 0.0f;
+    }
+    __device__ uint32_t code(int64_t col) const {
+        const float x = neo__cuda_first(keys.init, first + (uint64_t)col);
+        if (store.dtype == NEO_F32) return neo__bits_f32(x);
+        if (store.dtype == NEO_F16) return neo__f16_from_f32(x);
+        if (store.dtype == NEO_BF16) return neo__bf16_from_f32(x);
+        return inverse == 0.0f ? 0u : (uint32_t)neo__i8_round_warp(x, inverse, scale[1], 0, 0);
+    }
+    __device__ float at(int64_t col) const {
+        return neo__bags_one(store.dtype, code(col), scale[0], scale[1]);
+    }
+};
+/* A call, which leaves the registers of loops over rows to these. */
+static __device__ NEO__NO_INLINE float neo__bags_first_number(const neo__bag_rows *rows,
+                                                              const neo__job_keys *keys,
+                                                              uint64_t key, int64_t col) {
+    return neo__bags_initial(*rows, *keys, keys->shared ? 0 : key).at(col);
+}
+/* A number of the row of the id at offset k, or of that with which its key begins. */
+NEO__GPU float neo__bags_number(const neo__bags_job &job, int64_t table, int64_t k, int64_t col) {
+    const neo__bag_rows &store = job.fixed.tables[table].store;
+    const int64_t id = neo__bags_id(job, k);
+    if (id >= 0) return col < store.dim ? neo__bags_element(store, id, col) : 0.0f;
+    return neo__bags_first_number(&store, &job.fixed.keys[table],
+                                  job.batch.keys[k - job.batch.id_base], col);
+}
 /* Lanes that share a bag, 16 bytes of a row each, from 2 on; 0: a column per lane. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, int aligned) {
     const int lanes = neo__bags_lanes(t, aligned) * neo__bags_bytes(t.store.dtype) / 4;
@@ -6458,7 +6507,7 @@ template <int W> struct neo__bags_line {
         const neo_dtype dtype = t.store.dtype;
         const int64_t k = offsets()[0] + __shfl_sync(mask, id, NEO__MIN(lane, line - 1), 16);
         const int64_t row = neo__bags_row(job, t.rows, k);
-        const float weight = job.batch.weights ? neo__bags_weight_of(job, k) : 1.0f,
+        const float weight = neo__bags_weight_or_1(job, k),
                     scale = dtype == NEO_I8 ? t.store.scale[2 * row] : 0.0f,
                     bias = dtype == NEO_I8 ? t.store.scale[2 * row + 1] : 0.0f;
         neo__bags_raw x[AHEAD];
@@ -6692,9 +6741,59 @@ static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *job, un
      ...);
     return status;
 }
-static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j) {
+/* Column col of a bag's sum, of any ids: for each bucket that one of them has, the lowest first. */
+NEO__GPU float neo__bags_sum_any(const neo__bags_job &job, const neo__job_feature &feature,
+                                 const int64_t *offsets, int64_t col) {
+    const neo__job_table &t = job.fixed.tables[feature.table];
+    const auto bucket_of = [&](int64_t k) {
+        const int64_t id = neo__bags_id(job, k);
+        if (t.buckets == 1) return (int64_t)0;
+        return neo__bucket_of(t.bucket_rows, t.buckets,
+                              t.first_row + (id < 0 ? ~id : neo__bag_row_of(&t.store, id)));
+    };
+    neo__cuda_parts<1> tree;
+    for (int64_t bucket = -1, next;; bucket = next) {
+        neo__floats<1> s = {};
+        next = INT64_MAX;
+        for (int64_t k = offsets[0]; k < offsets[1]; k++) {
+            const int64_t its = bucket_of(k);
+            if (its > bucket && its < next) next = its;
+        }
+        if (next == INT64_MAX) break;
+        for (int64_t k = offsets[0]; k < offsets[1]; k++)
+            if (bucket_of(k) == next)
+                neo__cuda_plus<1>(s, neo__bags_weight_or_1(job, k),
+                                  {{neo__bags_number(job, feature.table, k, col)}});
+        tree.push(next, s);
+    }
+    return neo__bags_mean(t, __fadd_rn(tree.total().v[0], 0.0f), offsets[1] - offsets[0]);
+}
+/* Bags that have a key without a row once more, or, without pooling, such ids: 16 lanes a bag. */
+NEO__CUDA_KERNEL neo__bags_initial_kernel(const neo__bags_job job) {
+    const int lane = threadIdx.x % 16;
+    if (neo__bags_refused(job)) return;
+    for (int f = blockIdx.y; f < job.fixed.feature_count; f += gridDim.y) {
+        const neo__job_feature &p = job.told.features[f];
+        const int64_t dim = job.fixed.tables[p.table].store.dim;
+        if (!job.fixed.keys[p.table].on) continue;
+        NEO__CUDA_EACH(b, p.bags, 16) {
+            const int64_t *offsets = job.batch.offsets + p.first_bag + b;
+            int64_t k = offsets[0];
+            while (k < offsets[1] && neo__bags_id(job, k) >= 0) k++;
+            for (; k < offsets[1]; k = job.fixed.none ? k + 1 : offsets[1])
+                for (int64_t col = lane; col - lane < dim && neo__bags_id(job, k) < 0; col += 16) {
+                    const int64_t at = job.fixed.none ? k - job.batch.offsets[0] : b;
+                    const float x = job.fixed.none
+                                        ? __fmul_rn(neo__bags_weight_or_1(job, k),
+                                                    neo__bags_number(job, p.table, k, col))
+                                        : neo__bags_sum_any(job, p, offsets, col);
+                    if (col < dim) job.tensor.out[p.out_at + at * p.out_stride + col] = x;
+                }
+        }
+    }
+}
+static neo_status neo__bags_lookup_rows(neo__cuda *gpu, const neo__bags_job *j) {
     unsigned lanes[NEO_DTYPE_COUNT] = {0}, any = 0;
-    if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none) return neo__bags_copy(gpu, j);
     for (int f = 0; f < j->fixed.feature_count; f++) {
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
@@ -6715,6 +6814,13 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
     NEO__TRY((neo__bags_run_pools<NEO_BF16, 2, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
     return neo__bags_run_pools<NEO_I8, 2, 4, 8, 16, 32>(gpu, j, lanes[NEO_I8]);
 }
+static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *job) {
+    if (job->batch.bags == 0) return NEO_OK;
+    NEO__TRY(neo__bags_lookup_rows(gpu, job));
+    if (!job->batch.keys) return NEO_OK;
+    return neo__cuda_launch(gpu, "bags: initial rows", neo__bags_initial_kernel,
+                            {neo__bags_grid(gpu, job, 16, 1)}, *job);
+}
 
 /* ---- gradients of per-id weights: 16 lanes an id ---- */
 NEO__CUDA_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job job) {
@@ -6729,12 +6835,14 @@ NEO__CUDA_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job job) {
         const int64_t length = job.batch.offsets[bag + 1] - job.batch.offsets[bag];
         const float *from =
             job.tensor.dout + p.out_at + (job.fixed.none ? i : bag - p.first_bag) * p.out_stride;
+        const bool initial = row < 0 && job.batch.keys && job.fixed.keys[p.table].on;
         float sum = 0.0f;
         float *to = job.tensor.dweights + (job.tensor.dweight_at ? job.tensor.dweight_at[i] : i);
         const bool each = job.tensor.dweight_at && t.store.first % t.store.stride != 0;
-        for (int64_t col = lane; row >= 0 && col - lane < t.store.dim; col += 16) {
-            float x = 0.0f;
-            if (col < t.store.dim) x = __fmul_rn(from[col], neo__bags_element(t.store, row, col));
+        for (int64_t col = lane; (row >= 0 || initial) && col - lane < t.store.dim; col += 16) {
+            float x = initial ? neo__bags_number(job, p.table, first + i, col) : 0.0f;
+            if (row >= 0 && col < t.store.dim) x = neo__bags_element(t.store, row, col);
+            x = col < t.store.dim ? __fmul_rn(from[col], x) : 0.0f;
             x = neo__tree16_warp(x);
             if (each && lane == 0) to[col / 16] = x;
             sum = __fadd_rn(sum, x);
@@ -8048,6 +8156,34 @@ static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *job, in
                             neo__bags_step_where(d, job, vectors, 16u * (unsigned)vectors, count,
                                                  vectors), *job, table, first, count, rows, write);
 }
+/* First values: 16 lanes a row. */
+NEO__CUDA_KERNEL neo__bags_first_kernel(const neo__bags_job job, const int64_t *rows,
+                                        const uint64_t *keys, int64_t count) {
+    const int lane = threadIdx.x % 16;
+    NEO__CUDA_EACH(i, count, 16) {
+        const int table = neo__bags_table_of_key(job, rows[i]);
+        const neo__job_table &t = job.fixed.tables[table];
+        const neo__bags_initial initial(t.store, job.fixed.keys[table], keys ? keys[i] : 0);
+        const int64_t row = rows[i] - t.first_key;
+        char *to = t.store.data + row * t.store.row_bytes;
+        for (int64_t col = lane; col < t.store.dim; col += 16) {
+            const uint32_t code = keys ? initial.code(col) : 0;
+            if (t.store.dtype == NEO_F32) ((uint32_t *)(void *)to)[col] = code;
+            else if (t.store.dtype == NEO_I8) ((uint8_t *)to)[col] = (uint8_t)code;
+            else ((uint16_t *)(void *)to)[col] = (uint16_t)code;
+        }
+        if (t.store.scale && lane < 2)
+            t.store.scale[2 * row + lane] = keys ? initial.scale[lane] : 0.0f;
+        for (int k = 0; k < 2; k++)
+            for (int64_t col = lane; col < t.state_dim[k]; col += 16)
+                t.state[k][row * t.state_dim[k] + col] = initial.keys.state[k];
+    }
+}
+static neo_status neo__cuda_bags_first(neo__cuda *d, const neo__bags_job *job, const int64_t *rows,
+                                       const uint64_t *keys, int64_t count) {
+    return neo__cuda_run(d, "bags: first rows", neo__bags_first_kernel, count, 16, *job, rows, keys,
+                         count);
+}
 /* Rows between lines and slots: 16 lanes a row, by words of 16 bytes if a part has some, else of 4,
    else of 1. */
 template <class T>
@@ -8767,7 +8903,7 @@ static void neo__cuda_table(neo_device *device) {
     NEO__OWN(bags_forward), NEO__OWN(bags_spread), NEO__OWN(bags_weight_grad), NEO__OWN(bags_sort);
     NEO__OWN(bags_sort_rows), NEO__OWN(bags_update), NEO__OWN(bags_step_kept), NEO__OWN(bags_cut);
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
-    NEO__OWN(bags_squares), NEO__OWN(bags_rows), NEO__OWN(bags_lines);
+    NEO__OWN(bags_squares), NEO__OWN(bags_rows), NEO__OWN(bags_lines), NEO__OWN(bags_first);
     NEO__OWN(bags_dense_slots), NEO__OWN(bags_dense_records), NEO__OWN(bags_cut_rows);
     NEO__OWN(cut_add), NEO__OWN(bags_told), NEO__OWN(bags_records);
 #undef NEO__OWN

@@ -632,7 +632,7 @@ static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row,
     const int whole = store->dtype == NEO_F32;
     call.out = whole ? (float *)(void *)weights : room;
     call.first = store->first + (uint64_t)row * store->stride;
-    if (keys) call.first = keys->key[row] * store->stride + (uint64_t)bag->keys.first_col;
+    if (keys) call.first = keys->key[row] * store->stride + (uint64_t)bag->keys.job.first_col;
     if (keys && __atomic_load_n(&keys->use[row], __ATOMIC_RELAXED) == 0)
         call.init.kind = NEO_INIT_NONE; /* no key has it: zeros */
     const neo__cpu_part part = {tier->ctx, &call, 0, bag->dim, 0};
@@ -1861,7 +1861,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
     s.tables = desc->table_count;
     s.parts = (bags.features + 1) * (1 + neo__tier_seen_count(tier));
     for (int32_t i = 0; i < desc->table_count; i++) {
-        s.bags_bytes += (int64_t)neo__bag_keys_bytes(&desc->tables[i]);
+        if (!bags.device) s.bags_bytes += (int64_t)neo__bag_keys_bytes(&desc->tables[i]);
         const int64_t record = neo__tier_parts(&desc->tables[i], part) + 4,
                       room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
         s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
@@ -2163,7 +2163,7 @@ static neo_status neo__tier_add_tables(neo__tier *tier, const neo_bags_desc *des
         tier->base.bags->tables[i].line_row = to->line_row;
     }
     tier->base.end = address;
-    if (!tier->desc.path) {
+    if (!tier->desc.path && base > NEO__TIER_HEAD) {
         tier->host_bytes = (size_t)(base - NEO__TIER_HEAD);
         tier->host = (char *)neo__alloc_for(tier->ctx, tier->host_bytes, fn);
         if (!tier->host) return NEO_ERR_MEMORY;
@@ -2522,10 +2522,12 @@ static neo_status neo__tier_fetch_batch(neo__tier *tier, const char *fn) {
     return NEO_OK;
 }
 /* Below a device: send what its kernels get instead of ids, or of keys of kept slots. */
-static neo_status neo__tier_send_lines(neo__tier *tier, int of_kept) {
+static neo_status neo__tier_send_lines(neo__tier *tier, int of_kept, int to_step) {
     neo_bags *b = tier->base.bags;
     const int64_t count = of_kept ? b->kept.count : tier->staged;
     const int64_t *from = tier->base.line;
+    if (!of_kept && neo__bags_maps_here(b))
+        return neo__bags_send_rows(b, from, tier->device_lines, !to_step);
     for (int64_t i = 0, row; of_kept && i < count; i++) {
         const int32_t table = neo__tier_kept(tier, i, &row);
         tier->host_ids[i] = b->tables[table].job.first_key + from[i];
@@ -2538,7 +2540,8 @@ static neo_status neo__tier_send_lines(neo__tier *tier, int of_kept) {
 static neo_status neo__tier_see_batch(neo__tier *tier, const char *fn, int of_kept) {
     const neo_bags *b = tier->base.bags;
     const neo__bags_job *job = &b->job;
-    if (neo__tier_on_device(tier)) {
+    const int maps = neo__bags_maps_here(b) && !of_kept; /* the look has found its rows */
+    if (neo__tier_on_device(tier) && !maps) {
         NEO__CHECK(!tier->ctx->on->recording, NEO_ERR_UNSUPPORTED,
                    "%s: bags '%s': a step that is recorded cannot bring rows to a device's cache",
                    fn, b->name);
@@ -2546,9 +2549,10 @@ static neo_status neo__tier_see_batch(neo__tier *tier, const char *fn, int of_ke
         return neo__bags_fetch(b, tier->host_ids, job->kept.slot_key,
                                (size_t)b->kept.count * sizeof *tier->host_ids);
     }
+    tier->first = of_kept ? 0 : b->view.features[0].first_id;
     tier->ids = job->batch.ids;
-    tier->is_i32 = job->batch.is_i32;
-    tier->first = job->batch.bags && !of_kept ? job->batch.offsets[0] : 0;
+    if (maps) tier->ids = (const void *)((uintptr_t)b->work.rows - (size_t)tier->first * 8);
+    tier->is_i32 = !maps && job->batch.is_i32;
     return NEO_OK;
 }
 /* An announced batch is looked up; those before it will not be. */
@@ -2580,7 +2584,8 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
     t->staged = 0;
     for (int64_t f = 0; f <= b->sizes.features && status == NEO_OK && !of_kept; f++)
         t->staged = t->part[f].begin = b->view.features[f].first_id - t->first;
-    if (status == NEO_OK && neo__tier_on_device(t)) status = neo__tier_send_lines(t, of_kept);
+    if (status == NEO_OK && neo__tier_on_device(t))
+        status = neo__tier_send_lines(t, of_kept, to_step);
     neo__tier_resume(t);
     neo__mutex_unlock(&t->walk);
     if (status != NEO_OK || of_kept) return status;

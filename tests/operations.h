@@ -728,8 +728,9 @@ static void lookups(int is_cut) {
 static void row_bags(void) { lookups(0); }
 static void row_bags_cut(void) { lookups(1); }
 
-/* Rows below a device, most of them in host memory; on the processor all are in reach. */
-static void row_bags_lines(void) {
+/* Rows below a device, most of them in host memory; on the processor all are in reach. Or few rows,
+   which keys have. */
+static void lines(int keyed) {
     enum { ROWS = 4000, IDS = 100 };
     static int64_t ids[IDS], offsets[IDS + 1];
     const int64_t shape[2] = {IDS, 4};
@@ -741,9 +742,11 @@ static void row_bags_lines(void) {
     neo_jagged batch;
     neo_tensor out;
     memset(&table, 0, sizeof table), memset(&d, 0, sizeof d), memset(&batch, 0, sizeof batch);
-    table.name = "t", table.rows = ROWS, table.dim = 4, table.optim.kind = NEO_BAG_ADAM;
+    table.name = "t", table.rows = keyed ? 64 : ROWS, table.dim = 4;
+    table.optim.kind = NEO_BAG_ADAM, table.keys.on = keyed;
     d.tables = &table, d.table_count = 1, d.max_batch = d.max_ids = IDS;
-    for (int tries = 0; tries < 9 && neo_ctx_device(on); tries++) { /* as its messages say */
+    const int most = neo_ctx_device(on) && !keyed ? 9 : 0;
+    for (int tries = 0; tries < most; tries++) { /* as its messages say */
         CHECK_OK(neo_tier_create(on, &least, &tier));
         d.tier = tier;
         if (neo_bags_bytes(on, &d, &memory) == NEO_OK) break;
@@ -768,6 +771,8 @@ static void row_bags_lines(void) {
     neo_bags_destroy(bags);
     neo_tier_destroy(tier);
 }
+static void row_bags_lines(void) { lines(0); }
+static void row_bags_first(void) { lines(1); }
 
 static neo_status keep(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     static const int64_t rows[5] = {3, 8, 3, 39, 0};
@@ -1311,6 +1316,10 @@ static void row_ranks(void) {
       (neo_device * d, const neo__bags_job *j, int64_t first, int64_t n, float *out,               \
        uint64_t *sum),                                                                             \
       (d, j, first, n, out, sum), row_bags_kept)                                                   \
+    X(neo_status, bags_first,                                                                      \
+      (neo_device * d, const neo__bags_job *j, const int64_t *rows, const uint64_t *keys,          \
+       int64_t n),                                                                                 \
+      (d, j, rows, keys, n), row_bags_first)                                                       \
     X(neo_status, bags_lines,                                                                      \
       (neo_device * d, const neo__bags_job *j, const neo__job_line *lines, int64_t n, char *slots, \
        int64_t room, int write),                                                                   \

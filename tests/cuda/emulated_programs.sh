@@ -48,6 +48,18 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
         agree "$B/tests/emulated_dlrm" --synthetic 200 --batch 20 --dim 8 --bottom 13-24-8 \
             --top 24-1 --rows 9 --repro-shards 4 --dedup --ranks $ranks
     done
+    # Ids that are keys: the host says who has a row, on any ranks.
+    model="--synthetic 300 --batch 20 --dim 32 --bottom 13-24-32 --top 24-1 --rows 3000 --seed 3"
+    model="$model --repro-shards 4 --keys --key-rows 200"
+    while read -r options; do
+        ranks_agree "$B/tests/emulated_dlrm" $model ${options%%--ranks*} -- \
+            --ranks ${options##*--ranks}
+    done <<END
+--admit 2 --ranks 1
+--evict lfu:4 --rows-dtype i8 --ranks 3 --plan rw
+--admit 3 --bloom --clip-norm 0.05 --micro-batches 2 --ranks 2 --plan cw
+--evict score --prune 0.2 --ranks 2 --plan tw
+END
     # Rows below a cache on the device that has room for little more than a batch: they leave and
     # come again, from a file and from host memory.
     while read -r memory options; do
@@ -64,6 +76,8 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
 4225K --optimizer adagrad --tier - --rows-dtype i8 --pipeline off
 4256K --optimizer adagrad --tier - --clip-norm 0.05 --micro-batches 2 --ranks 2 --plan cw
 4400K --optimizer adam --tier - --dedup
+4350K --optimizer adam --tier - --keys --key-rows 96
+4230K --optimizer adagrad --tier $W/rows --keys --key-rows 96 --rows-dtype i8
 END
     refused "no tier" "memory_bytes is 1048576, a batch of these tables needs" \
         "$B/tests/emulated_dlrm" --synthetic 60 --tier - --memory 1M --device cuda
@@ -206,8 +220,8 @@ END
         --sums perhaps
     refused "NCCL's sums without NCCL" "make nccl" "$B/tests/emulated_dlrm" --synthetic 60 \
         --sums nccl
-    refused "keys on a GPU" "keys on a device" "$B/tests/emulated_dlrm" --synthetic 60 --keys \
-        --device cuda
+    refused "keys and bags that repeat" "is for --device cpu" "$B/tests/emulated_dlrm" \
+        --synthetic 60 --keys --dedup --device cuda
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 \
         --device cuda:9
 else

@@ -20,7 +20,8 @@ static const Set SMALL = {"small", 4, 5, 3, {64, 40, 5, 90}, {32, 16, 48, 7}, {0
 static const Set MANY = {"many", 4, 5, 3, {640, 400, 50, 900}, {32, 16, 48, 8}, {0, 1, 2, 3, 1}, 0};
 
 static Case the;
-static int ranks, keeps, spoils, records, groups = 1; /* of replicas */
+static const Set KEYED = {"keyed", 3, 4, 4, {256, 256, 256}, {48, 32, 7}, {0, 1, 2, 1}, 0};
+static int ranks, keeps, spoils, keyed, records, groups = 1; /* of replicas */
 static int own_sums; /* over NCCL: its own, see nccl_sums */
 static int is_quiet; /* of backward the host hears nothing: see quiet_backward */
 static uint64_t digest[8];
@@ -315,6 +316,9 @@ static void check_case(neo_ctx *ctx, const char *what) {
     the.plan.kept_batches = keeps;
     case_data(&the);
     if (spoils) spoil(&the);
+    for (int s = 0; keyed && s < the.steps; s++)
+        for (int64_t i = 0; i < the.offsets[s][the.set->features * the.size[s]]; i++)
+            the.ids[s][i] = (int64_t)(test_random() % 600 * 0x9E3779B97F4A7C15u);
     if (the.tables[0].pooling != NEO_POOL_NONE) case_oracle(&the, ctx);
     memset(wrong, 0, sizeof wrong);
     for (int r = 0; r < 8; r++) sent[r] = -1;
@@ -457,6 +461,32 @@ static void weight_grads(void) {
         check_case(ctx, "gradients of weights");
         is_quiet = spoils = records = 0;
     }
+    neo_ctx_destroy(ctx);
+}
+/* Tables of keys: each rank's host knows the rows of its own. */
+static void keys(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    keyed = 1;
+    for (int i = 0; i < 2 * NEO_PLACEMENT_COUNT; i++) {
+        const neo_placement p = (neo_placement)(i / 2);
+        if (p == NEO_DATA_PARALLEL) continue;
+        ranks = p == NEO_TABLE_ROW_WISE || p == NEO_GRID ? 4 : 2 + i % 3;
+        case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
+        case_tables(&the, &KEYED, i % 3 ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD, 0,
+                    i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        the.steps = 6;
+        the.plan.weight_grad = i % 2;
+        the.weighted = i % 2;
+        the.plan.pipeline = i % 4 == 2;
+        keeps = i % 4 == 3;
+        for (int t = 0; t < KEYED.tables; t++) {
+            the.tables[t].keys = (neo_keys){1, NEO_EVICT_LRU, 0, t == 1 ? 2 : 0, 0, 0, 0};
+            the.tables[t].dtype = t == 1 ? NEO_F16 : NEO_F32;
+            place(&the, t, p, ranks);
+        }
+        check_case(ctx, "keys");
+    }
+    keyed = 0;
     neo_ctx_destroy(ctx);
 }
 /* Bags that repeat: looked up once on the device of each of their rows. */
@@ -1197,6 +1227,7 @@ int main(void) {
     RUN(no_pooling);
     RUN(mixtures);
     RUN(weight_grads);
+    RUN(keys);
     RUN(repeats);
 #if defined(NEO_COMM_NCCL)
     RUN(nccl_sums);

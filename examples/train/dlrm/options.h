@@ -163,7 +163,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("keys", keys,
              "*ids are keys, hashes too (--rows is then their range, to 1e15), whose rows, of "
              "which there are --key-rows, come when they are seen and go when a set of rows is "
-             "full"),
+             "full; on a GPU a step is no graph then"),
     CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
               "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: "
               "as many as ids, which --rows says"),
@@ -486,6 +486,8 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit, .bloom = o->bloom != 0};
     if (!o->keys && given) REFUSE("--%s is of --keys", given);
     if (!o->keys && !o->tier && cli_is_given("evict")) REFUSE("--evict is of --keys or --tier");
+    if (o->keys && o->dedup && strcmp(o->machine.device, "cpu") != 0)
+        REFUSE("--keys with --dedup is for --device cpu");
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");

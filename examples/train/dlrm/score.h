@@ -22,9 +22,10 @@ static void destroy_scores(key_scores *s) {
     free(s->counts);
 }
 
-/* What a sample adds: its labels, times their weights as in the loss. */
+/* What a sample adds: its labels, times their weights as in the loss; those of the host. */
 static float worth_of(const model *m, const neo_batch *batch, int64_t sample) {
-    const float *label = batch->label.data, *weight = batch->weight.data;
+    const float *label = m->tasks > 1 ? m->task_label : batch->label.data;
+    const float *weight = m->tasks > 1 ? m->task_weight : batch->weight.data;
     float sum = 0;
     for (int64_t i = sample * m->tasks; i < (sample + 1) * m->tasks; i++)
         sum += weight ? label[i] * weight[i] : label[i];

@@ -67,7 +67,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
                                int64_t samples_before, batch_under_way *b) {
     float lr = neo_schedule_lr(&r->m.schedule, r->step);
     int64_t end = samples_before + batch->first + batch->global_size;
-    const neo_batch read = *batch;
+    neo_batch read = *batch;
     r->m.turn = 1 - r->m.turn;
     TRY(send_own_ids(&r->m, batch));
     TRY(graph_begin(r->m.graph));
@@ -75,7 +75,8 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     const told_batches next = more ? new_batches(r) : (told_batches){{0}, 0};
     TRY(train_batch(&r->m, batch, &next, last, lr));
     TRY(graph_end(r->m.graph));
-    TRY(score_keys(&r->m, batch));
+    read.sparse = batch->sparse;
+    TRY(score_keys(&r->m, &read));
     if (b->size) TRY(count_loss(r, bar, b));
     *b = (batch_under_way){r->m.turn, batch->global_size, end, r->step + 1};
     if (r->m.graph && !r->o->window) return NEO_OK;
