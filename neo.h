@@ -16689,10 +16689,10 @@ NEO_API neo_status neo__bags_keys_read(void *bags) {
 
    A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks.
    On the CPU each call looks, and so it does at a batch in the device's memory, which the caller
-   may have changed, and where a device's ids are keys. Else its copy of a host batch is looked at once:
-   the first backward after forward takes it. The host waits for the answer, but not in a step that
-   is being recorded (neo_device.recording): there it comes at the end, and kernels after a bad look
-   do nothing. Launches are sized by the number of ids where the host knows it, else by what is
+   may have changed, and where a device's ids are keys. Else its copy of a host batch is looked at
+   once: the first backward after forward takes it. The host waits for the answer, but not in a step
+   that is being recorded (neo_device.recording): there it comes at the end, and kernels after a bad
+   look do nothing. Launches are sized by the number of ids where the host knows it, else by what is
    reserved.
 
    The features' places and the steps' numbers (some 100 bytes a table) are sent when they have
