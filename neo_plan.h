@@ -148,7 +148,6 @@ typedef struct neo_calibration {
                                 a line; of more bytes as there */
     double step; /* bytes likewise of a dense parameter in its optimizer; 0: not counted */
     double step_near; /* of one that a cache has kept since the last step; 0: as step */
-    double step_large; /* of step, what one takes in a tensor that has room for huge pages; 0: 1 */
     double cache;     /* bytes that are touched by which a parameter takes as long as half of both,
                          and of tables by which half of the rows are in a cache; 0: 2 MiB. See
                          neo_step_seconds */
@@ -394,7 +393,7 @@ NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int
 /* neo_step_seconds: what the optimizer of so many dense parameters takes a rank whose step touches
    so many bytes, those of parameters, gradients and states among them, and calibration.others for
    each of its seconds: by calibration.step where these are many, by step_near where a cache keeps
-   them; a share of step, step_large, where the parameters are many: large tensors have them. */
+   them. */
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes);
 
 /* ---------------------------------------------------------------------------
@@ -789,7 +788,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 34 };
+enum { NEO__PLAN_FIELDS = 33 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -814,7 +813,6 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"host_row_us", &cluster->host_row_us, 0.0},
         {"calibration.step", &by->step, 0.0},
         {"calibration.step_near", &by->step_near, by->step},
-        {"calibration.step_large", &by->step_large, 1.0},
         {"calibration.cache", &by->cache, (double)NEO__PLAN_CACHE},
         {"calibration.others", &by->others, 0.0},
         {"calibration.dots_far[0][0]", &by->dots_far[0][0], 0.0},
@@ -3415,17 +3413,13 @@ NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int
                  writes = way == NEO_LAYER_FORWARD ? x[3] : way == NEO_LAYER_BACKWARD ? x[1] : 0.0;
     return seconds + (weights * x[2] + 4.0 * writes) * neo__plan_far(cluster, bytes) / bandwidth;
 }
-/* From 1.5 million parameters up half of them, or more, are of tensors with room for huge pages. A
-   state was touched a step ago, a parameter and its gradient since; but what backward had from
+/* A state was touched a step ago, a parameter and its gradient since; but what backward had from
    memory a cache has not kept for the optimizer, either: it keeps what comes again soon. */
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes) {
     const neo_calibration *by = &cluster->calibration;
     const double bandwidth = cluster->memory_bandwidth > 0.0 ? cluster->memory_bandwidth : 10e9,
-                 cached = by->step_near > 0.0 ? by->step_near : by->step,
-                 large = by->step_large > 0.0 ? by->step_large : 1.0, half = 1.5e6,
-                 huge = params * params / (params * params + half * half),
-                 step = by->step * (1.0 + (large - 1.0) * huge);
-    return params * (cached + (step - cached) * neo__plan_far(cluster, bytes)) / bandwidth;
+                 cached = by->step_near > 0.0 ? by->step_near : by->step;
+    return params * (cached + (by->step - cached) * neo__plan_far(cluster, bytes)) / bandwidth;
 }
 static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
     const char *fn = "neo_timeline_create";
@@ -7710,9 +7704,9 @@ typedef struct neo__calibrate_behind {
     double mb, ms;
     neo__calibrate_times took, since; /* since: by the wall clock, from the run before to its end */
 } neo__calibrate_behind;
-/* Adagrad of so many tensors; all places take turns, so that each has runs at all times. where:
-   their values and gradients, or NULL. slower: seconds of the wall clock in one of ctx's. */
-static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *where, float *memory,
+/* Adagrad of tensors; all places take turns, so that each has runs at all times. where: their
+   values and gradients, or NULL. slower: seconds of the wall clock in one of ctx's. */
+static neo_status neo__calibrate_step_runs(neo_ctx *ctx, float *where, float *memory,
                                            neo__calibrate_behind *at, int count, double *slower) {
     const int64_t shape = NEO__CALIBRATE_PARAMS;
     NEO__ZERO(neo_optim_desc, desc);
@@ -7725,7 +7719,7 @@ static neo_status neo__calibrate_step_runs(neo_ctx *ctx, int tensors, float *whe
     desc.kind = NEO_OPTIM_ADAGRAD;
     neo_status status =
         where ? neo_params_create_deferred(ctx, &params) : neo_params_create(ctx, &params);
-    for (int i = 0; i < tensors && status == NEO_OK; i++) {
+    for (int i = 0; i < NEO__CALIBRATE_TENSORS && status == NEO_OK; i++) {
         float *value = where ? where + 2 * i * shape : NULL;
         snprintf(name, sizeof name, "%d", i);
         status = neo_params_add(params, name, 1, &shape, ones, NULL);
@@ -7772,27 +7766,23 @@ static double neo__calibrate_line(const neo__calibrate_behind *at, int count, do
     }
     return off;
 }
-/* Tensors that a cache has room for, in small pages, as those of most layers, and many times as
-   many in huge ones. The cache, and what others take of it, are those by which a line through all
-   that was measured is off least. pages: room for the first. */
+/* Tensors that a cache has room for, in small pages, as those of most layers: what it keeps of
+   larger ones, in huge pages, says nothing of those. The cache, and what others take of it, are
+   those by which a line through all that was measured is off least. pages: room, or NULL. */
 static neo_status neo__calibrate_step(neo_ctx *ctx, float *pages, float *memory,
                                       neo_cluster *cluster) {
-    enum { COUNT = 12, TIMES = 6, SIZES = 48, RATES = 32 }; /* the first: to have a cache filled */
+    enum { COUNT = 12, SIZES = 48, RATES = 32 }; /* the first: to have a cache filled */
     static const double mb[COUNT] = {0, 0, 4, 8, 16, 32, 64, 0, 4, 8, 16, 64},
                         ms[COUNT] = {0, 0, 0, 0, 0, 0, 0, 16, 4, 8, 16, 32};
     const double all = (double)NEO__CALIBRATE_PARAMS * (double)NEO__CALIBRATE_TENSORS,
                  scale = cluster->memory_bandwidth / all;
     neo_calibration *to = &cluster->calibration;
     neo__calibrate_behind at[COUNT];
-    NEO__ZERO(neo__calibrate_behind, large);
     neo_cluster by = *cluster;
-    double slower, none, cached, most, off, least = DBL_MAX;
+    double slower, cached, most, off, least = DBL_MAX;
     memset(at, 0, sizeof at);
     for (int i = 0; i < COUNT; i++) at[i].mb = mb[i], at[i].ms = ms[i];
-    NEO__TRY(neo__calibrate_step_runs(ctx, NEO__CALIBRATE_TENSORS, pages, memory, at, COUNT,
-                                      &slower));
-    NEO__TRY(neo__calibrate_step_runs(ctx, (int)TIMES * NEO__CALIBRATE_TENSORS,
-                                      pages ? memory : NULL, memory, &large, 1, &none));
+    NEO__TRY(neo__calibrate_step_runs(ctx, pages, memory, at, COUNT, &slower));
     by.calibration.cache = 4194304.0;
     for (int size = 0; size <= SIZES; size++, by.calibration.cache *= 1.0905077326652577) {
         by.calibration.others = 0.0; /* an eighth of an octave more; then a quarter */
@@ -7806,8 +7796,6 @@ static neo_status neo__calibrate_step(neo_ctx *ctx, float *pages, float *memory,
             by.calibration.others = NEO__MAX(by.calibration.others * 1.189207115002721, 0.25e9);
         }
     }
-    to->step_large =
-        NEO__MIN(neo__calibrate_low(&large.took) * scale / ((double)TIMES * to->step), 1.0);
     return NEO_OK;
 }
 /* As much as an allocator asks the system for by itself, so that its pages are as small as is

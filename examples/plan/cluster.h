@@ -22,7 +22,7 @@ static const char *const OPTIMIZERS[NEO_BAG_OPTIM_COUNT] = {
     "ftrl"};
 /* What a cluster file has as a name and a number. None is 0 where that would stand for a default:
    the line is left out instead. */
-enum { CLUSTER_NUMBERS = 17 };
+enum { CLUSTER_NUMBERS = 16 };
 typedef struct cluster_number {
     const char *name;
     double *value, least, most;
@@ -36,8 +36,7 @@ static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBE
         {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
         {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6},
         {"step", &k->step, 0, 1e6},            {"step_near", &k->step_near, 1e-6, 1e6},
-        {"step_large", &k->step_large, 1e-6, 1e6}, {"cache", &k->cache, 1, 1e15},
-        {"others", &k->others, 0, 1e18},
+        {"cache", &k->cache, 1, 1e15},         {"others", &k->others, 0, 1e18},
         {"host_bandwidth", &c->host_bandwidth, 0, 1e18}, {"host_row_us", &c->host_row_us, 0, 1e9}};
     memcpy(numbers, all, sizeof all);
 }

@@ -31,7 +31,7 @@
      cross 7e9 10                     and between nodes
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
                                       bucketed, id, sort, row, kept, step, step_near,
-                                      step_large, cache, others
+                                      cache, others
      dots_far 100 500 150 700         likewise, rows_large, and layer_far of three numbers
      host_bandwidth 25e9              of ranks on GPUs, with rows in host memory: bytes per second
                                       between both; likewise host_row_us, us of a row besides

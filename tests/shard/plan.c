@@ -661,10 +661,6 @@ static void optimizer(const neo_dense_unit *units) {
     CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 1e6) / (1e6 * 12 / 10e9), 1, 1e-4);
     CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 2e6) / (1e6 * 16 / 10e9), 1, 1e-4);
     CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 0), 1e6 * 4 / 10e9, 1e-12);
-    by->step_large = 0.5, by->cache = 12e6; /* half of 1.5 million parameters take half of 20 */
-    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1.5e6, 12e6) / (1.5e6 * (4 + 11 * 0.5) / 10e9), 1,
-               1e-4);
-    by->step_large = 0, by->cache = 1e6;
     touched += (1 - exp(-share)) / share * ids * 128 + 8 * 500 * 32; /* rows without a state */
     REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
     REQUIRE_OK(neo_timeline_create(plan, units, 2, 0, &timeline));
@@ -1076,7 +1072,6 @@ static void measured(void) {
     }
     CHECK(c.calibration.step > 0 && c.calibration.step < 1e4);
     CHECK(c.calibration.step_near > 0 && c.calibration.step_near <= c.calibration.step);
-    CHECK(c.calibration.step_large > 0 && c.calibration.step_large <= 1);
     CHECK(c.calibration.cache >= 4 << 20 && c.calibration.cache <= 257 << 20);
     CHECK(c.calibration.others >= 0 && c.calibration.others <= 1e14);
     for (int i = 0; i < 4; i++)
