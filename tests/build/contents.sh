@@ -20,7 +20,7 @@ budget() {
     neo_serve.h) echo 3061 0 0 0 ;;
     neo_comm.h) echo 4471 0 0 40 ;;
     neo_nccl.h) echo 666 0 0 0 ;;
-    neo_plan.h) echo 8195 0 0 1 ;;
+    neo_plan.h) echo 8183 0 0 1 ;;
     neo_fsdp.h) echo 7398 0 0 0 ;;
     neo_cuda.cuh) echo 9175 0 0 32 ;;
     esac
