@@ -16885,6 +16885,7 @@ static neo_status neo__bags_look_here(neo_bags *bags, neo__bags_found *found) {
         job->batch.offsets = offsets;
         job->batch.ids = (const void *)((uintptr_t)bags->work.records[0] - before);
     }
+    job->told.features = job->told.host_features;
     const neo_status status = neo__cpu_bags_check(&bags->ctx->cpu, job, found, NULL);
     *job = there;
     return status == NEO_OK ? neo__bags_send(bags, job->batch.found, found, sizeof *found) : status;
