@@ -7363,15 +7363,13 @@ static void neo__calibrate_add(neo__calibrate_times *to, const neo_ctx *ctx, int
 static double neo__calibrate_low(const neo__calibrate_times *x) {
     return x->run[x->count * 3 / 8];
 }
-static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
-    const int64_t bytes = 4 * (int64_t)NEO__CALIBRATE_FLOATS;
-    NEO__ZERO(neo__calibrate_times, times);
-    for (int run = 0; run < runs; run++) {
+static const double neo__calibrate_bytes = 4.0 * (double)NEO__CALIBRATE_FLOATS; /* of a buffer */
+static void neo__calibrate_copy(neo_ctx *ctx, float *memory, neo__calibrate_times *times) {
+    for (int run = 0; run < NEO__CALIBRATE_RUNS / NEO__CALIBRATE_TURNS; run++) {
         int64_t began = neo__calibrate_now(ctx);
-        neo__calibrate_others(ctx, memory, bytes);
-        neo__calibrate_add(&times, ctx, began);
+        neo__calibrate_others(ctx, memory, (int64_t)neo__calibrate_bytes);
+        neo__calibrate_add(times, ctx, began);
     }
-    return 2.0 * (double)bytes / neo__calibrate_low(&times); /* of both */
 }
 /* Sets of ids: of few rows, with nothing between two calls (NEAR); of as many rows as ids, and of
    few, behind what leaves all in the largest cache (CACHED, BAG); of rows of each call's own, and
@@ -7399,7 +7397,7 @@ static int neo__calibrate_is_far(int set) {
 static void neo__calibrate_before(neo_ctx *ctx, int set, float *memory) {
     if (!memory || set % NEO__SET_LESS_NEAR == NEO__SET_NEAR) return;
     if (neo__calibrate_is_far(set)) {
-        (void)neo__calibrate_copy(ctx, memory, 1);
+        neo__calibrate_others(ctx, memory, (int64_t)neo__calibrate_bytes);
         neo__calibrate_wait(ctx, NEO__CALIBRATE_MS);
     } else {
         neo__calibrate_others(ctx, memory, 2 * NEO__CALIBRATE_NEAR); /* of a step, not a layer */
@@ -7627,24 +7625,21 @@ static void neo__calibrate_factors(neo_cluster *cluster, const neo__calibrate_ta
     to->row = NEO__MAX(row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE, least);
     to->kept = NEO__MAX(kept / ids * bandwidth - 2.0 * row_bytes, least);
 }
-static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
+static neo_status neo__calibrate_flops(neo_ctx *ctx, neo__calibrate_times *times) {
     const int64_t count = NEO__CALIBRATE_EDGE, shape[2] = {count, count};
     neo_tensor tensor[3];
     neo_status status = NEO_OK;
-    NEO__ZERO(neo__calibrate_times, times);
     for (int i = 0; i < 3; i++) {
         tensor[i] = neo_tensor_none();
         if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &tensor[i]);
         if (status == NEO_OK) status = neo_tensor_zero(ctx, tensor[i]);
     }
-    for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+    for (int run = 0; run < NEO__CALIBRATE_RUNS / NEO__CALIBRATE_TURNS && status == NEO_OK; run++) {
         int64_t began = neo__calibrate_now(ctx);
         status = neo_gemm(ctx, NULL, tensor[0], tensor[1], tensor[2]);
-        neo__calibrate_add(&times, ctx, began);
+        neo__calibrate_add(times, ctx, began);
     }
     for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &tensor[i]);
-    const double flop = 2.0 * (double)count * (double)count * (double)count;
-    if (status == NEO_OK) *flops = flop / neo__calibrate_low(&times);
     return status;
 }
 /* A layer of `samples`: seconds of each way, behind what a step leaves: other layers, and then its
@@ -8115,9 +8110,12 @@ typedef struct neo__calibrate_found {
     neo__calibrate_times layers[NEO__CALIBRATE_LAYERS + 1][NEO_LAYER_DOTS]; /* the last: far */
     neo__calibrate_times dots[NEO__CALIBRATE_DOTS][4], blocks[NEO__CALIBRATE_BLOCKS][4];
     neo__calibrate_table rows[2][NEO__CALIBRATE_KINDS + 1], table[2];
+    neo__calibrate_times copy, flops;
 } neo__calibrate_found;
 static neo_status neo__calibrate_turn(neo_ctx *ctx, int turn, int64_t *id, float *memory,
                                       neo__calibrate_found *to) {
+    neo__calibrate_copy(ctx, memory, &to->copy);
+    NEO__TRY(neo__calibrate_flops(ctx, &to->flops));
     NEO__TRY(neo__calibrate_layers(ctx, memory, to->layers));
     NEO__TRY(neo__calibrate_dots(ctx, memory, to->dots));
     NEO__TRY(neo__calibrate_blocks(ctx, memory, to->blocks));
@@ -8151,11 +8149,12 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
         table->count = 1, table->kind = NEO_BAG_ROWWISE_ADAGRAD;
         table->kept = !i, table->buckets = i ? (int32_t)NEO__CALIBRATE_BUCKETS : 0;
     }
-    cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
-    NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
-    NEO__TRY(neo__calibrate_steps(work->ctx, memory, cluster));
     for (int turn = 0; turn < NEO__CALIBRATE_TURNS; turn++)
         NEO__TRY(neo__calibrate_turn(work->ctx, turn, id, memory, found));
+    const double edge = (double)NEO__CALIBRATE_EDGE;
+    cluster->memory_bandwidth = 2.0 * neo__calibrate_bytes / neo__calibrate_low(&found->copy);
+    cluster->flops = 2.0 * edge * edge * edge / neo__calibrate_low(&found->flops);
+    NEO__TRY(neo__calibrate_steps(work->ctx, memory, cluster));
     neo__calibrate_layers_fit(found->layers, cluster);
     neo__calibrate_dots_fit(found->dots, cluster);
     neo__calibrate_blocks_fit(found->blocks, &cluster->calibration);
