@@ -3157,8 +3157,8 @@ NEO_API neo_status neo__bags_keys_read(void *bags);
 NEO_API double neo__row_squares(const float *row, int64_t dim);
 NEO_API neo_status neo__check_scores(const char *fn, const char *table, int evict,
                                      const float *scores, int64_t count);
-NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
-                                    float least, int most);
+NEO_API neo_status neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first,
+                                       const double *of, float least, int most, int64_t *gone);
 NEO_API void neo__bags_set_clocks(neo_bags *bags, int64_t steps, int64_t key_steps);
 #endif
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
@@ -4039,9 +4039,9 @@ struct neo_device {
     /* Rows [first, first + count) of a table to f32, or from it (to nearest). */
     neo_status (*bags_rows)(neo_device *d, const neo__bags_job *j, int table, int64_t first,
                             int64_t count, float *rows, int write);
-    /* Rows (or lines), numbered through all tables, begin with the first values of these keys, or
-       (NULL) with zeros. And rows between lines and slots of `room` bytes, which become theirs if
-       `write`. Not of the processor, whose rows are in reach. */
+    /* Rows (or lines), numbered through all tables, begin with the first values of these keys, or,
+       where they are ~ that, with zeros. And rows between lines and slots of `room` bytes, which
+       become theirs if `write`. Not of the processor, whose rows are in reach. */
     neo_status (*bags_first)(neo_device *d, const neo__bags_job *j, const int64_t *rows,
                              const uint64_t *keys, int64_t count);
     neo_status (*bags_lines)(neo_device *d, const neo__bags_job *j, const neo__job_line *lines,
@@ -13551,7 +13551,7 @@ typedef struct neo__bags_work {
     int64_t *rows, resolved;
     float *key_scratch; /* per worker sizes.key_scratch */
     /* On a device: a batch's offsets; rows whose first values are to come there, keys and numbers
-       among those of all tables, and (atomic) how many. */
+       among those of all tables (~: zeros), and (atomic) how many. */
     int64_t *offsets, *given[2], *given_count;
 } neo__bags_work;
 
@@ -14470,7 +14470,9 @@ static void neo__bags_make_blocks(neo_bags *bags, int64_t first, int64_t end) {
 static int neo__bags_wait(const neo_bags *b) {
     return __atomic_load_n(&b->made.left, __ATOMIC_RELAXED) != 0;
 }
+static neo_status neo__bags_begin_rows(const neo_bags *b);
 NEO_API void neo__bags_make_all(const neo_bags *b) {
+    (void)neo__bags_begin_rows(b); /* of a failure the next call tells: they stay noted */
     if (neo__bags_wait(b)) neo__bags_make_blocks((neo_bags *)(uintptr_t)b, 0, b->made.blocks);
 }
 /* Rows that a call shows or writes; by the caller's thread. */
@@ -14513,7 +14515,7 @@ static void neo__bags_make_needed(neo_bags *bags, int of_kept, int forward) {
     neo__bags_make_blocks(bags, bags->made.ahead, end);
     bags->made.ahead = end;
 }
-static neo_status neo__bags_send_tables(neo_bags *bags);
+static neo_status neo__bags_send_keys(neo_bags *bags);
 static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
     neo__bags_made *made = &bags->made;
     if (bags->sizes.lazy_blocks == 0) made->bits = NULL;
@@ -14561,7 +14563,7 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         if (t->blocks && !(made->bits && t->owns_weight))
             neo__bags_make_blocks(bags, t->first_block, t->first_block + t->blocks);
     }
-    return neo__bags_send_tables(bags);
+    return neo__bags_send_keys(bags);
 }
 
 /* Kept gradients go to a new workspace: slots in their order, a hash table of its new size. */
@@ -14600,6 +14602,13 @@ static void neo__bags_untold(neo_bags *b) {
 }
 /* Tables with keys on a device: the host has their maps. */
 static int neo__bags_maps_here(const neo_bags *b) { return b->ctx->device && b->sizes.key_scratch; }
+/* First values of keys' rows, of all tables. */
+static neo_status neo__bags_send_keys(neo_bags *bags) {
+    for (int64_t i = 0; i < bags->sizes.tables && neo__bags_maps_here(bags); i++)
+        NEO__TRY(neo__bags_send(bags, (void *)(uintptr_t)&bags->job.fixed.keys[i],
+                                &bags->tables[i].keys.job, sizeof bags->tables[i].keys.job));
+    return NEO_OK;
+}
 /* The tables as kernels see them. A device's ids are looked at before they become lines: it has the
    number of rows, and what rows lines have in its own memory. */
 static neo_status neo__bags_send_tables(neo_bags *bags) {
@@ -14613,10 +14622,8 @@ static neo_status neo__bags_send_tables(neo_bags *bags) {
         tables[i].store.line_row = from->line_row;
         tables[i].first_float = floats;
         floats += from->rows * from->dim;
-        if (!bags->sizes.key_scratch) continue;
-        NEO__TRY(neo__bags_send(bags, (void *)(uintptr_t)&bags->job.fixed.keys[i], &from->keys.job,
-                                sizeof from->keys.job));
     }
+    NEO__TRY(neo__bags_send_keys(bags));
     return neo__bags_send(bags, (void *)(uintptr_t)bags->job.fixed.tables, tables,
                           (size_t)bags->sizes.tables * sizeof *tables);
 }
@@ -14678,6 +14685,7 @@ static neo_status neo__bags_count_kept(neo_bags *b) {
 /* A workspace of these sizes instead of what was there. Kept gradients go with it. */
 static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, const char *fn) {
     if (bags->kept.capacity) NEO__TRY(neo__bags_count_kept(bags));
+    NEO__TRY(neo__bags_begin_rows(bags));
     const neo_bags old = *bags;
     NEO__TRY(neo__bags_record_check(bags, &sizes, fn));
     if (bags->tier) NEO__TRY(bags->tier->ops->reserve(bags->tier, &sizes));
@@ -14896,6 +14904,7 @@ static neo_status neo__bags_move_rows(const neo_bags *bags, int32_t table, int64
     const neo__bag_rows *t = &bags->tables[table].job.store;
     int64_t dim = t->dim, most = bags->job.room.stage_floats / dim;
     neo__bags_make_rows(bags, table, first, count);
+    NEO__TRY(neo__bags_begin_rows(bags));
     if (t->line_row) return bags->tier->ops->rows(bags->tier, table, first, count, to, from);
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
@@ -16297,24 +16306,31 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
-/* On a device: first values of the rows that are noted, or zeros. They use the room of the batch's
-   ids there. */
-static neo_status neo__bags_begin_rows(const neo_bags *b, int zeros) {
-    neo_device *on = b->ctx->on;
-    const int64_t count = neo__bags_maps_here(b) ? *b->work.given_count : 0;
+/* On a device: first values of the rows that are noted, by the room that ids of a batch have there.
+   Rows of which it failed stay noted: every call begins with them. */
+static neo_status neo__bags_begin_rows(const neo_bags *bags) {
+    neo_device *on = bags->ctx->on;
+    const int64_t count = bags->work.given_count ? *bags->work.given_count : 0;
     const size_t bytes = (size_t)count * sizeof(int64_t);
     if (count == 0) return NEO_OK;
-    *b->work.given_count = 0;
-    NEO__TRY(neo__bags_send(b, b->view.copy_keys, b->work.given[0], bytes));
-    NEO__TRY(neo__bags_send(b, b->view.copy_ids, b->work.given[1], bytes));
-    return on->bags_first(on, &b->job, (const int64_t *)b->view.copy_ids,
-                          zeros ? NULL : b->view.copy_keys, count);
+    NEO__TRY(neo__bags_send(bags, bags->view.copy_keys, bags->work.given[0], bytes));
+    NEO__TRY(neo__bags_send(bags, bags->view.copy_ids, bags->work.given[1], bytes));
+    NEO__TRY(on->bags_first(on, &bags->job, (const int64_t *)bags->view.copy_ids,
+                            bags->view.copy_keys, count));
+    *bags->work.given_count = 0;
+    return NEO_OK;
+}
+/* Room for one more, before its key comes or goes; a batch's ids have room as all begin it. */
+static neo_status neo__bags_note_room(const neo_bags *b) {
+    const int full = b->work.given_count && *b->work.given_count == b->sizes.max_ids;
+    return full ? neo__bags_begin_rows(b) : NEO_OK;
 }
 static void neo__bags_note_row(const neo_bags *b, const neo__bag_table *t, uint64_t key,
-                               int64_t row) {
+                               int64_t row, int zeros) {
     const int64_t to = __atomic_fetch_add(b->work.given_count, 1, __ATOMIC_RELAXED);
     b->work.given[0][to] = (int64_t)key;
-    b->work.given[1][to] = t->job.first_key + row;
+    row += t->job.first_key;
+    b->work.given[1][to] = zeros ? ~row : row;
 }
 /* A row begins anew: where it lies, with its first states; -1: below memory. That it changes was
    noted before its key did, by which a save copies rows of a tier that were never written. */
@@ -16341,7 +16357,7 @@ static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, ui
     const int64_t place = neo__bags_renew(rows->bags, table, line);
     if (place < 0) return line;
     if (rows->bags->ctx->device) {
-        neo__bags_note_row(rows->bags, table, key, place);
+        neo__bags_note_row(rows->bags, table, key, place, 0);
         return line;
     }
     rows->place[rows->count] = place;
@@ -16477,7 +16493,7 @@ static neo_status neo__bags_admit(neo_bags *b) {
     neo__cpu_job job = {b->ctx, b, tables, tasks, 1, neo__bags_admit_part};
     if (b->sizes.key_scratch && b->job.batch.bags)
         neo__run_tasks(b->ctx, tasks, neo__cpu_task, &job, 32 * b->job.batch.most_ids);
-    return neo__bags_begin_rows(b, 0);
+    return neo__bags_begin_rows(b);
 }
 
 /* ---- calls ---- */
@@ -16515,43 +16531,46 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 1, "neo_bags_put_keys"));
     neo__fp_state fp = neo__fp_enter();
     neo__key_rows given = neo__key_rows_of(b, &b->tables[table], 0, 1);
-    neo_status status = NEO_OK;
+    neo_status status = neo__bags_begin_rows(b);
     for (int64_t i = 0; i < count && status == NEO_OK; i++) {
         const neo__lines *lines = &b->tables[table].keys.lines;
-        if (i % b->sizes.max_ids == 0) status = neo__bags_begin_rows(b, 0);
         rows[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
         if (rows[i] < 0) rows[i] = neo__bags_give_row(&given, &b->tables[table], keys[i], 1);
+        status = neo__bags_note_room(b);
     }
     neo__bags_write_rows(&given);
     b->work.resolved = 0;
     neo__fp_leave(fp);
-    return status == NEO_OK ? neo__bags_begin_rows(b, 0) : status;
+    return status == NEO_OK ? neo__bags_begin_rows(b) : status;
 }
-static void neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
+static neo_status neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
     const neo__bag_rows *store = &table->job.store;
+    NEO__TRY(neo__bags_note_room(bags));
     neo__row_changes(&table->marks, row);
     neo__lines_drop(&table->keys.lines, row);
     table->keys.stats.evictions++;
     row = neo__bags_renew(bags, table, row);
-    if (bags->ctx->device && row >= 0) {
-        neo__bags_note_row(bags, table, 0, row);
-        (void)neo__bags_begin_rows(bags, 1); /* of a failure the next call tells */
-        return;
+    if (row < 0) return NEO_OK;
+    if (bags->ctx->device) {
+        neo__bags_note_row(bags, table, 0, row, 1);
+        return NEO_OK;
     }
-    if (row >= 0) memset(store->data + row * store->row_bytes, 0, (size_t)store->row_bytes);
-    if (row >= 0 && store->scale) memset(store->scale + 2 * row, 0, 2 * sizeof *store->scale);
-}
-NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t *keys,
-                                      int64_t count) {
-    NEO__TRY(neo__bags_check_keys(b, table, keys, keys, count, 1, "neo_bags_drop_keys"));
-    b->work.resolved = 0;
-    for (int64_t i = 0; i < count; i++) {
-        neo__bag_table *t = &b->tables[table];
-        const int64_t row =
-            neo__lines_find(&t->keys.lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
-        if (row >= 0) neo__bags_drop_row(b, t, row);
-    }
+    memset(store->data + row * store->row_bytes, 0, (size_t)store->row_bytes);
+    if (store->scale) memset(store->scale + 2 * row, 0, 2 * sizeof *store->scale);
     return NEO_OK;
+}
+NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                      int64_t count) {
+    NEO__TRY(neo__bags_check_keys(bags, table, keys, keys, count, 1, "neo_bags_drop_keys"));
+    NEO__TRY(neo__bags_begin_rows(bags));
+    bags->work.resolved = 0;
+    for (int64_t i = 0; i < count; i++) {
+        neo__bag_table *t = &bags->tables[table];
+        const int64_t row =
+            neo__lines_find(&t->keys.lines, keys[i], neo__mix64(keys[i]), neo__bags_now(bags));
+        if (row >= 0) NEO__TRY(neo__bags_drop_row(bags, t, row));
+    }
+    return neo__bags_begin_rows(bags);
 }
 NEO_API neo_status neo__check_scores(const char *fn, const char *table, int evict,
                                      const float *scores, int64_t count) {
@@ -16595,28 +16614,29 @@ NEO_API double neo__row_squares(const float *row, int64_t dim) {
     for (int64_t c = 0; c < dim; c++) sum += (double)row[c] * (double)row[c];
     return sum;
 }
-/* Prune the set that begins at row `first`, the squares of whose norms are known. Returns how many
-   rows have gone. */
-NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
-                                    float least, int most) {
+/* Prune the set that begins at row `first`, by the squares of norms; gone: as many more. */
+NEO_API neo_status neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first,
+                                       const double *of, float least, int most, int64_t *gone) {
     const double limit = least > 0.0f ? (double)least * (double)least : 0.0;
     const double most_of_all = (double)neo__f32_bits(NEO__F32_INFINITY);
     double norm[NEO__LINE_WAYS];
     int at[NEO__LINE_WAYS], stay = 0; /* those that stay, the largest first */
-    int64_t gone = 0;
+    neo__bag_table *t = &bags->tables[table];
     uint64_t key;
+    NEO__TRY(neo__bags_begin_rows(bags));
     bags->work.resolved = 0;
     for (int i = 0; i < NEO__LINE_WAYS; i++) {
         if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
         norm[i] = of[i] >= 0.0 ? of[i] : most_of_all; /* or it is no number */
         int to = norm[i] < limit ? -1 : stay++;
-        if (to < 0) neo__bags_drop_row(bags, &bags->tables[table], first + i), gone++;
+        if (to < 0) NEO__TRY(neo__bags_drop_row(bags, t, first + i));
+        *gone += to < 0;
         for (; to > 0 && norm[at[to - 1]] < norm[i]; to--) at[to] = at[to - 1];
         if (to >= 0) at[to] = i;
     }
-    for (; most && stay > most; gone++)
-        neo__bags_drop_row(bags, &bags->tables[table], first + at[--stay]);
-    return gone;
+    for (; most && stay > most; ++*gone)
+        NEO__TRY(neo__bags_drop_row(bags, t, first + at[--stay]));
+    return neo__bags_begin_rows(bags);
 }
 NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float least, int most,
                                        int64_t *pruned) {
@@ -16635,7 +16655,7 @@ NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float leas
             NEO__TRY(neo_bags_get_rows(bags, table, first + i, 1, bags->work.key_scratch));
             squares[i] = neo__row_squares(bags->work.key_scratch, bags->tables[table].dim);
         }
-        gone += neo__bags_prune_set(bags, table, first, squares, least, most);
+        NEO__TRY(neo__bags_prune_set(bags, table, first, squares, least, most, &gone));
     }
     if (pruned) *pruned = gone;
     return NEO_OK;
@@ -16655,8 +16675,8 @@ NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uin
     const neo__bag_table *t = &bags->tables[table];
     const int64_t at = neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(bags));
     neo__key_rows rows = neo__key_rows_of(bags, t, worker, 0);
-    if (at >= 0 && (t->job.store.line_row || bags->ctx->device)) {
-        /* of a failure the next call tells */
+    if (at >= 0 && t->job.store.line_row) {
+        /* of a failure the tier's next call tells */
         (void)neo_bags_get_rows(bags, table, at, 1, neo__key_scratch(&rows));
         return neo__key_scratch(&rows);
     }
@@ -16875,9 +16895,10 @@ static neo_status neo__bags_look_here(neo_bags *bags, neo__bags_found *found) {
         NEO__TRY(neo__data_read(bags->ctx, offsets, j->offsets, j->place,
                                 (size_t)(count + 1) * sizeof *offsets));
         found->first = offsets[0], found->last = offsets[count];
-        count = found->last - found->first;
-        if (found->first < 0 || count < 0 || count > bags->sizes.max_ids)
+        if (found->first < 0 || found->last < found->first ||
+            found->last - found->first > bags->sizes.max_ids)
             return NEO_OK; /* it will be refused */
+        count = found->last - found->first;
         const size_t before = (size_t)found->first * size;
         if (count)
             NEO__TRY(neo__data_read(bags->ctx, bags->work.records[0],
@@ -17173,6 +17194,7 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     neo_jagged full;
     NEO__CHECK_LIVE(bags, fn, "bags");
     NEO__TRY(neo__bags_check_batch(bags, jagged, fn));
+    NEO__TRY(neo__bags_begin_rows(bags));
     const int repeats = NEO__TRAINS && jagged->inverse && bags->ctx->device;
     if (jagged->inverse && !forward && !repeats) {
         NEO__TRY(neo__bags_write_out(bags, jagged, &full, fn));

@@ -8156,24 +8156,26 @@ static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *job, in
                             neo__bags_step_where(d, job, vectors, 16u * (unsigned)vectors, count,
                                                  vectors), *job, table, first, count, rows, write);
 }
-/* First values: 16 lanes a row. */
+/* First values, or, of rows that are ~, zeros: 16 lanes a row. */
 NEO__CUDA_KERNEL neo__bags_first_kernel(const neo__bags_job job, const int64_t *rows,
                                         const uint64_t *keys, int64_t count) {
     const int lane = threadIdx.x % 16;
     NEO__CUDA_EACH(i, count, 16) {
-        const int table = neo__bags_table_of_key(job, rows[i]);
+        const bool zeros = rows[i] < 0;
+        const int64_t number = zeros ? ~rows[i] : rows[i];
+        const int table = neo__bags_table_of_key(job, number);
         const neo__job_table &t = job.fixed.tables[table];
-        const neo__bags_initial initial(t.store, job.fixed.keys[table], keys ? keys[i] : 0);
-        const int64_t row = rows[i] - t.first_key;
+        const neo__bags_initial initial(t.store, job.fixed.keys[table], keys[i]);
+        const int64_t row = number - t.first_key;
         char *to = t.store.data + row * t.store.row_bytes;
         for (int64_t col = lane; col < t.store.dim; col += 16) {
-            const uint32_t code = keys ? initial.code(col) : 0;
+            const uint32_t code = zeros ? 0 : initial.code(col);
             if (t.store.dtype == NEO_F32) ((uint32_t *)(void *)to)[col] = code;
             else if (t.store.dtype == NEO_I8) ((uint8_t *)to)[col] = (uint8_t)code;
             else ((uint16_t *)(void *)to)[col] = (uint16_t)code;
         }
         if (t.store.scale && lane < 2)
-            t.store.scale[2 * row + lane] = keys ? initial.scale[lane] : 0.0f;
+            t.store.scale[2 * row + lane] = zeros ? 0.0f : initial.scale[lane];
         for (int k = 0; k < 2; k++)
             for (int64_t col = lane; col < t.state_dim[k]; col += 16)
                 t.state[k][row * t.state_dim[k] + col] = initial.keys.state[k];

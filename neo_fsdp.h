@@ -4312,9 +4312,10 @@ static neo_status neo__shard_prune_cut(neo__shard_keys *call, float *rows, int64
             for (; row < NEO__MIN(a + n, part->first_row + part->rows); row += NEO__LINE_WAYS) {
                 for (int i = 0; i < NEO__LINE_WAYS; i++)
                     squares[i] = neo__row_squares(rows + (row - a + i) * table->dim, table->dim);
-                const int64_t gone = neo__bags_prune_set(
-                    shard->bags, (int32_t)(p - begin), row - part->first_row, squares, call->least,
-                    call->most);
+                int64_t gone = 0;
+                NEO__TRY(neo__bags_prune_set(shard->bags, (int32_t)(p - begin),
+                                             row - part->first_row, squares, call->least,
+                                             call->most, &gone));
                 if (part->first_col == 0) call->pruned += gone;
             }
         }

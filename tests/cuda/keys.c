@@ -321,6 +321,39 @@ static void refusals(void) {
     side_free(&s);
 }
 
+#if defined(EMULATED)
+/* Each call of CUDA fails once that keys need which come, go or are pruned: done again, they are
+   there or gone as on the CPU, with the rows that they begin with. */
+void emu_fail_after(int64_t n);
+int emu_failed(void);
+static neo_status change(Side *s, int what) {
+    uint64_t keys[40];
+    int64_t rows[40];
+    for (int i = 0; i < 40; i++) keys[i] = key_of(i + 1);
+    if (what == 0) return neo_bags_put_keys(s->bags, 1, keys, 40, rows);
+    if (what == 1) return neo_bags_drop_keys(s->bags, 1, keys + 10, 9);
+    return neo_bags_prune_keys(s->bags, 1, 0.0f, 6, NULL);
+}
+static void failures(void) {
+    int failed = 0;
+    for (int n = 1; n <= 16; n++) {
+        Side side[2];
+        for (int i = 0; i < 2; i++) side_make(&side[i], i ? gpu : NULL, &cases[6]);
+        for (int what = 0; what < 3; what++) {
+            emu_fail_after(n);
+            const neo_status status = change(&side[1], what);
+            failed += emu_failed();
+            if (emu_failed() && status == NEO_OK) FAIL("change %d: call %d fails unheard", what, n);
+            emu_fail_after(0);
+            for (int i = 0; i < 2; i++) CHECK_OK(change(&side[i], what));
+            same_state(side, "after a failure");
+        }
+        for (int i = 0; i < 2; i++) side_free(&side[i]);
+    }
+    CHECK(failed >= 15);
+}
+#endif
+
 int main(void) {
     static const neo_cuda_desc exact = {0, 1, 0};
     if (neo_cuda_device_create(&exact, &gpu) != NEO_OK) {
@@ -329,6 +362,9 @@ int main(void) {
     }
     RUN(all_cases);
     RUN(refusals);
+#if defined(EMULATED)
+    RUN(failures);
+#endif
     neo_cuda_device_destroy(gpu);
     return test_end("cuda/keys");
 }
