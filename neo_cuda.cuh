@@ -154,7 +154,8 @@ typedef struct neo_cuda_graph_stats {
    that memory and the objects until then. A call that needs a number of the device at once waits,
    and its step is several graphs: a norm with squares that the host gives (neo_optim_add_squares),
    or over ranks of MPI, or the largest gradient of ranks; the norms of LAMB; a scale of losses; a
-   copy to the host. How many rows neo_bags_accumulate keeps stays on the device, until the host
+   copy to the host. Memory of the device that is freed meanwhile, which neo_ctx_memory no longer
+   counts, goes when the step is over, or where an allocation lacks it. How many rows neo_bags_accumulate keeps stays on the device, until the host
    asks: where they are too many, that is an error of data. What is kept stays behind an error,
    until a neo_bags_step that is left out drops it. At an exchange of ranks that are
    threads or over NCCL its calls so far are launched, and at the wait for it those in between: the
@@ -421,6 +422,7 @@ static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int 
 static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
                                   int *sent);
 static int neo__graph_holds(neo__cuda *d, void *p);
+static void neo__graph_make_room(neo__cuda *d);
 
 template <class P> struct neo__cuda_as { typedef P type; };
 /* Launch a kernel, now or as a part of the step that is being recorded: then the arguments are kept
@@ -486,9 +488,9 @@ static neo_status neo__cuda_run(neo__cuda *d, const char *what, void (*kernel)(P
 /* Device memory; what waits for a recorded step to be over makes room where it must. */
 static cudaError_t neo__cuda_malloc(neo__cuda *d, void **p, size_t bytes) {
     const cudaError_t error = cudaMalloc(p, bytes);
-    if (error != cudaErrorMemoryAllocation || !d->recording) return error;
+    if (error != cudaErrorMemoryAllocation) return error;
     (void)cudaGetLastError();
-    (void)neo__graph_holds(d, NULL);
+    neo__graph_make_room(d);
     return cudaMalloc(p, bytes);
 }
 /* At least `bytes` of work memory. It grows to what the largest call needs, and a training step's
@@ -1407,13 +1409,22 @@ static void neo__graph_run(neo__cuda *d) {
     neo_cuda_graph *g = d->recording;
     if (neo__graph_launch(g) == NEO_OK) g->status = neo__graph_collect(g);
 }
+/* Memory that was freed in steps goes: the notes run, and the step that was launched last is over,
+   whose answers are for who waits. */
+static void neo__graph_make_room(neo__cuda *d) {
+    if (d->recording) neo__graph_run(d);
+    if (d->recording && !d->recording->passed) neo__graph_free(d->recording, d->recording->side);
+    neo_cuda_graph *g = d->launched;
+    if (g && g->other->flying && neo__cuda_until(d, NULL, g->other->done) == cudaSuccess)
+        neo__graph_free(g, g->other);
+}
 /* Memory that notes may use goes when their step is over; 0: now, as there are none, since they
-   have run where there is no room for more such memory, or p is NULL. */
+   have run where there is no room for more such memory. */
 static int neo__graph_holds(neo__cuda *d, void *p) {
     if (!d->recording) return 0;
     neo__graph_side *side = d->recording->side;
-    if (p && side->freed_count < NEO__GRAPH_FREED) return side->freed[side->freed_count++] = p, 1;
-    neo__graph_run(d);
+    if (side->freed_count < NEO__GRAPH_FREED) return side->freed[side->freed_count++] = p, 1;
+    neo__graph_make_room(d);
     return 0;
 }
 static neo_status neo__graph_flush(neo__cuda *d) {

@@ -565,6 +565,32 @@ static void test_freed(void) {
     CHECK(neo_state_digest(t[0].m.state) == neo_state_digest(t[1].m.state));
     for (int i = 0; i < 2; i++) free_trainer(&t[i]);
 }
+/* What a step has freed makes room: in a step without notes, in one with some, and behind its end,
+   before anybody waits. */
+static void test_freed_room(void) {
+    neo_ctx *ctx;
+    neo_cuda_graph *graph;
+    neo_tensor most, few;
+    const neo_ctx_desc desc = {.threads = 1, .device = gpu};
+    const int64_t none = 4, all = 300000000; /* over half of the device's memory */
+    CHECK_OK(neo_ctx_create(&desc, &ctx));
+    CHECK_OK(neo_cuda_graph_create(gpu, NULL, &graph));
+    CHECK_OK(neo_tensor_alloc(ctx, NEO_F32, 1, &none, &few));
+    REQUIRE_OK(neo_tensor_alloc(ctx, NEO_F32, 1, &all, &most));
+    for (int way = 0; way < 3; way++) {
+        CHECK_OK(neo_cuda_graph_begin(graph));
+        if (way) CHECK_OK(neo_tensor_zero(ctx, few));
+        neo_tensor_free(ctx, &most);
+        if (way == 2) CHECK_OK(neo_cuda_graph_end(graph));
+        REQUIRE_OK(neo_tensor_alloc(ctx, NEO_F32, 1, &all, &most));
+        if (way < 2) CHECK_OK(neo_cuda_graph_end(graph));
+        CHECK_OK(neo_cuda_graph_wait(graph));
+    }
+    neo_tensor_free(ctx, &most);
+    neo_tensor_free(ctx, &few);
+    neo_cuda_graph_destroy(graph);
+    neo_ctx_destroy(ctx);
+}
 /* A call without a status that waits for the step, as more is freed than is kept for its end: its
    error comes with the next one. */
 static void test_error_in_free(void) {
@@ -1359,6 +1385,7 @@ int main(void) {
     RUN(test_ends);
     RUN(test_left_out);
     RUN(test_freed);
+    RUN(test_freed_room);
     RUN(test_error_in_free);
     RUN(test_full);
     RUN(test_kept);
