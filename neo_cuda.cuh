@@ -155,14 +155,14 @@ typedef struct neo_cuda_graph_stats {
    and its step is several graphs: a norm with squares that the host gives (neo_optim_add_squares),
    or over ranks of MPI, or the largest gradient of ranks; the norms of LAMB; a scale of losses; a
    copy to the host. Memory of the device that is freed meanwhile, which neo_ctx_memory no longer
-   counts, goes when the step is over, or where an allocation lacks it. How many rows neo_bags_accumulate keeps stays on the device, until the host
-   asks: where they are too many, that is an error of data. What is kept stays behind an error,
-   until a neo_bags_step that is left out drops it. At an exchange of ranks that are
-   threads or over NCCL its calls so far are launched, and at the wait for it those in between: the
-   devices wait for each other, no host does. Where a rank finds an error, those that it exchanges
-   rows or sums with from there on leave out what is behind that exchange, too: NEO_ERR_PEER. So an
-   error behind a step's last one reaches them in the next step; neo's losses, lookups and norms
-   find theirs before. Over MPI an exchange is a wait.
+   counts, goes when the step is over, or where an allocation lacks it. How many rows
+   neo_bags_accumulate keeps stays on the device, until the host asks: where they are too many, that
+   is an error of data. What is kept stays behind an error, until a neo_bags_step that is left out
+   drops it. At an exchange of ranks that are threads or over NCCL its calls so far are launched,
+   and at the wait for it those in between: the devices wait for each other, no host does. Where a
+   rank finds an error, those that it exchanges rows or sums with from there on leave out what is
+   behind that exchange, too: NEO_ERR_PEER. So an error behind a step's last one reaches them in the
+   next step; neo's losses, lookups and norms find theirs before. Over MPI an exchange is a wait.
    A batch that does not fit into copy_bytes is right, but not overlapped; the next begin makes room
    for as much (neo_cuda_graph_stats.copy_bytes: give it, and no step is split or waits for that),
    and every context of the device warns of it once, by its logger.
