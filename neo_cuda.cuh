@@ -422,7 +422,7 @@ static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int 
 static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
                                   int *sent);
 static int neo__graph_holds(neo__cuda *d, void *p);
-static void neo__graph_make_room(neo__cuda *d);
+static int neo__graph_make_room(neo__cuda *d);
 
 template <class P> struct neo__cuda_as { typedef P type; };
 /* Launch a kernel, now or as a part of the step that is being recorded: then the arguments are kept
@@ -490,8 +490,7 @@ static cudaError_t neo__cuda_malloc(neo__cuda *d, void **p, size_t bytes) {
     const cudaError_t error = cudaMalloc(p, bytes);
     if (error != cudaErrorMemoryAllocation) return error;
     (void)cudaGetLastError();
-    neo__graph_make_room(d);
-    return cudaMalloc(p, bytes);
+    return neo__graph_make_room(d) ? cudaMalloc(p, bytes) : error;
 }
 /* At least `bytes` of work memory. It grows to what the largest call needs, and a training step's
    largest call comes in the first step. */
@@ -1409,14 +1408,18 @@ static void neo__graph_run(neo__cuda *d) {
     neo_cuda_graph *g = d->recording;
     if (neo__graph_launch(g) == NEO_OK) g->status = neo__graph_collect(g);
 }
-/* Memory that was freed in steps goes: the notes run, and the step that was launched last is over,
-   whose answers are for who waits. */
-static void neo__graph_make_room(neo__cuda *d) {
-    if (d->recording) neo__graph_run(d);
-    if (d->recording && !d->recording->passed) neo__graph_free(d->recording, d->recording->side);
-    neo_cuda_graph *g = d->launched;
-    if (g && g->other->flying && neo__cuda_until(d, NULL, g->other->done) == cudaSuccess)
+/* Memory that was freed in steps goes: the notes run, or the step that was launched last is over,
+   whose answers are for who waits. 0: there was none. */
+static int neo__graph_make_room(neo__cuda *d) {
+    neo_cuda_graph *g = d->recording ? d->recording : d->launched;
+    if (!g || g->side->freed_count + g->other->freed_count == 0) return 0;
+    if (d->recording) {
+        neo__graph_run(d);
+        if (!g->passed) neo__graph_free(g, g->side);
+    } else if (neo__cuda_until(d, NULL, g->other->done) == cudaSuccess) {
         neo__graph_free(g, g->other);
+    }
+    return 1;
 }
 /* Memory that notes may use goes when their step is over; 0: now, as there are none, since they
    have run where there is no room for more such memory. */
