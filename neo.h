@@ -68,13 +68,13 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
-               >>losses >>optim >>gradcheck >>jagged >>bags >>wire
+               >>losses >>optim >>finite >>jagged >>bags >>wire
      types     >>shared >>lines >>device >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
                >>impl-mlp >>impl-interact >>impl-activation >>impl-cross >>impl-norm
                >>impl-wukong >>impl-embedding >>impl-attention >>impl-losses >>impl-params
-               >>impl-optim >>impl-gradcheck
+               >>impl-optim
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-keys >>impl-bags-calls
      device    >>impl-finite >>impl-exchange >>impl-cpu >>impl-spans
@@ -1400,33 +1400,8 @@ typedef struct neo_schedule {
 NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step);
 
 /* ---------------------------------------------------------------------------
-   >>gradcheck
-
-   Compares an analytic gradient with central differences of a scalar function.
+   >>finite
    ------------------------------------------------------------------------ */
-/* forward only, from current values */
-typedef neo_status (*neo_gradcheck_fn)(void *user, double *loss);
-typedef struct neo_gradcheck_desc {
-    neo_gradcheck_fn loss;
-    void *user;
-    neo_tensor value;    /* f32, contiguous: nudged one element at a time, restored */
-    neo_tensor grad;     /* the gradient of loss with respect to value, from your backward */
-    double step;         /* 0: 1e-2 (f32 sums are coarse); off by its square where loss bends */
-    double rel_tol;      /* 0: 2e-2 */
-    double abs_tol;      /* 0: 1e-4 */
-    int64_t max_elements;/* 0: all; else that many, spread evenly */
-    const char *name;    /* for the message */
-    neo_ctx *ctx;        /* of tensors in a device's memory; else not read */
-} neo_gradcheck_desc;
-typedef struct neo_gradcheck_result {
-    int64_t checked, failed;
-    int64_t worst_element; /* of the largest |analytic - numeric| / (abs_tol + rel_tol |numeric|) */
-    double worst_ratio, analytic, numeric;
-} neo_gradcheck_result;
-/* neo_gradcheck: Errors NEO_ERR_MISMATCH: some element is off (the message names the worst; result
-   is filled). A NaN fails. Errors of loss() are passed on. result may be NULL. */
-NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result);
-
 /* neo_check_finite: with neo_ctx_desc.check_finite the numbers that operations read and write are
    looked at, and the first call that writes a NaN or an infinity fails:
 
@@ -1965,7 +1940,7 @@ NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
    scale and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its
    optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]), or of its keys (2:
    "keys", 3: "used", 4: "waiting", 5: "waiting_used", 6: "filter"; [rows]); none when it has no
-   such state. */
+   such state. Keys' tensors are in host memory, with a device too. */
 NEO_API neo_tensor neo_bags_weight(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_scale(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_state(const neo_bags *bags, int32_t table, int k);
@@ -11988,65 +11963,6 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     return lr;
 }
 
-/* ---------------------------------------------------------------------------
-   >>impl-gradcheck
-   ------------------------------------------------------------------------ */
-/* Central difference at one element: the step that counts is the one the f32 value really took. */
-static neo_status neo__numeric_slope(const neo_gradcheck_desc *desc, int64_t element, double step,
-                                     double *slope) {
-    double loss[2], at[2];
-    float saved, *x = (float *)desc->value.data + element;
-    neo_status status = NEO_OK;
-    NEO__TRY(neo__data_read(desc->ctx, &saved, x, desc->value.place, sizeof saved));
-    for (int side = 0; side < 2 && status == NEO_OK; side++) {
-        float moved = (float)((double)saved + (side ? step : -step));
-        at[side] = (double)moved;
-        status = neo__data_write(desc->ctx, x, desc->value.place, &moved, sizeof moved);
-        if (status == NEO_OK) status = desc->loss(desc->user, &loss[side]);
-    }
-    NEO__TRY(neo__data_write(desc->ctx, x, desc->value.place, &saved, sizeof saved));
-    *slope = (loss[1] - loss[0]) / (at[1] - at[0]);
-    return status;
-}
-
-NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result) {
-    NEO__ZERO(neo_gradcheck_result, r);
-    NEO__CHECK(desc && desc->loss, NEO_ERR_ARG, "neo_gradcheck: no loss function");
-    NEO__TRY(neo__check_like(desc->ctx, "neo_gradcheck", "value", desc->value, desc->value));
-    NEO__TRY(neo__check_like(desc->ctx, "neo_gradcheck", "grad", desc->grad, desc->value));
-    double step = desc->step > 0 ? desc->step : 1e-2;
-    double rel_tol = desc->rel_tol > 0 ? desc->rel_tol : 2e-2;
-    double abs_tol = desc->abs_tol > 0 ? desc->abs_tol : 1e-4;
-    const char *name = desc->name ? desc->name : "value";
-    int64_t count = neo_tensor_count(desc->value);
-    int64_t checks = desc->max_elements > 0 ? NEO__MIN(desc->max_elements, count) : count;
-    for (int64_t i = 0; i < checks; i++) {
-        int64_t at = (int64_t)((double)i / (double)checks * (double)count);
-        float grad;
-        NEO__TRY(neo__data_read(desc->ctx, &grad, (const float *)desc->grad.data + at,
-                                desc->grad.place, sizeof grad));
-        double analytic = (double)grad, numeric = 0.0;
-        NEO__TRY(neo__numeric_slope(desc, at, step, &numeric));
-        double ratio = fabs(analytic - numeric) / (abs_tol + rel_tol * fabs(numeric));
-        /* a NaN is the worst */
-        int worse = !(ratio <= r.worst_ratio) && r.worst_ratio == r.worst_ratio;
-        r.checked++;
-        if (!(ratio <= 1.0)) r.failed++;
-        if (worse || i == 0) {
-            r.worst_element = at;
-            r.worst_ratio = ratio;
-            r.analytic = analytic;
-            r.numeric = numeric;
-        }
-    }
-    if (result) *result = r;
-    NEO__CHECK(r.failed == 0, NEO_ERR_MISMATCH,
-               "neo_gradcheck: %s: %" PRId64 " of %" PRId64
-               " gradients are off, most at element %" PRId64
-               ": %g from backward, %g by differences",
-               name, r.failed, r.checked, r.worst_element, r.analytic, r.numeric);
-    return NEO_OK;
-}
 NEO__HOT_BEGIN
 #endif
 /* ---------------------------------------------------------------------------
@@ -12372,7 +12288,7 @@ static neo_status neo__jagged_check(const neo_jagged *jagged, const char *fn) {
                jagged->feature_count);
     NEO__CHECK(jagged->id_dtype == NEO_I64 || jagged->id_dtype == NEO_I32, NEO_ERR_ARG,
                "%s: ids are %s%s, not i64 or i32", fn, neo_dtype_name(jagged->id_dtype),
-               jagged->id_dtype == NEO_F32 ? " (id_dtype is not set)" : "");
+               jagged->id_dtype == NEO_F32 ? " (or id_dtype is not set)" : "");
     if (jagged->feature_bags) {
         NEO__CHECK(jagged->feature_bags[0] == 0, NEO_ERR_FORMAT,
                    "%s: feature_bags[0] is %" PRId64 ", not 0", fn, jagged->feature_bags[0]);
@@ -16847,11 +16763,12 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
     neo__bags_found found;
     memcpy(&found, answer, sizeof found);
     bags->view.fresh = 0; /* a bad batch is to be looked at again */
-    int64_t ids = found.last - found.first;
     NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, look->fn,
                found.first);
-    NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64,
-               look->fn, found.first, found.last);
+    NEO__CHECK(found.last >= found.first, NEO_ERR_FORMAT,
+               "%s: offsets go from %" PRId64 " down to %" PRId64, look->fn, found.first,
+               found.last);
+    const int64_t ids = found.last - found.first;
     NEO__TRY(neo__bags_check_ids(bags, ids, look->fn));
     NEO__CHECK(!bags->sizes.none || ids == look->out_rows, NEO_ERR_SHAPE,
                "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows",

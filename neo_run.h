@@ -4,6 +4,7 @@
    Copy it beside neo.h and neo_kernels.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
+     - a check of the gradients of your own layers, by differences
      - metrics of predictions, exact over batches and ranks: AUC, log loss, calibration, by group
      - what a run says meanwhile: a progress bar, lines of JSON, TensorBoard's files
      - a trace of what every rank and thread did when, for Perfetto or simulators of clusters
@@ -16,9 +17,9 @@
      It implements neo.h too; neo_state.h and neo_store.h include it.
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$' neo_run.h is the map)
-     >>checksum >>metrics >>progress >>stop >>jsonl >>trace >>events >>report
-     >>files >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
-     >>impl-trace >>impl-events >>impl-report
+     >>checksum >>gradcheck >>metrics >>progress >>stop >>jsonl >>trace >>events >>report
+     >>files >>impl-crc32c >>impl-out >>impl-gradcheck >>impl-metrics >>impl-progress >>impl-stop
+     >>impl-jsonl >>impl-trace >>impl-events >>impl-report
 */
 #ifndef NEO_RUN_H
 #define NEO_RUN_H
@@ -37,6 +38,34 @@ extern "C" {
 NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes);
 
 #if !defined(NEO_INFERENCE)
+/* ---------------------------------------------------------------------------
+   >>gradcheck
+
+   Compares an analytic gradient with central differences of a scalar function.
+   ------------------------------------------------------------------------ */
+/* forward only, from current values */
+typedef neo_status (*neo_gradcheck_fn)(void *user, double *loss);
+typedef struct neo_gradcheck_desc {
+    neo_gradcheck_fn loss;
+    void *user;
+    neo_tensor value;    /* f32, contiguous: nudged one element at a time, restored */
+    neo_tensor grad;     /* the gradient of loss with respect to value, from your backward */
+    double step;         /* 0: 1e-2 (f32 sums are coarse); off by its square where loss bends */
+    double rel_tol;      /* 0: 2e-2 */
+    double abs_tol;      /* 0: 1e-4 */
+    int64_t max_elements;/* 0: all; else that many, spread evenly */
+    const char *name;    /* for the message */
+    neo_ctx *ctx;        /* of tensors in a device's memory; else not read */
+} neo_gradcheck_desc;
+typedef struct neo_gradcheck_result {
+    int64_t checked, failed;
+    int64_t worst_element; /* of the largest |analytic - numeric| / (abs_tol + rel_tol |numeric|) */
+    double worst_ratio, analytic, numeric;
+} neo_gradcheck_result;
+/* neo_gradcheck: Errors NEO_ERR_MISMATCH: some element is off (the message names the worst; result
+   is filled). A NaN fails. Errors of loss() are passed on. result may be NULL. */
+NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result);
+
 /* ---------------------------------------------------------------------------
    >>metrics
 
@@ -1064,6 +1093,65 @@ static void neo__out_format(neo__out *out, const char *format, ...) {
 }
 #if !defined(NEO_INFERENCE)
 NEO__HOT_BEGIN
+/* ---------------------------------------------------------------------------
+   >>impl-gradcheck
+   ------------------------------------------------------------------------ */
+/* Central difference at one element: the step that counts is the one the f32 value really took. */
+static neo_status neo__numeric_slope(const neo_gradcheck_desc *desc, int64_t element, double step,
+                                     double *slope) {
+    double loss[2], at[2];
+    float saved, *x = (float *)desc->value.data + element;
+    neo_status status = NEO_OK;
+    NEO__TRY(neo__data_read(desc->ctx, &saved, x, desc->value.place, sizeof saved));
+    for (int side = 0; side < 2 && status == NEO_OK; side++) {
+        float moved = (float)((double)saved + (side ? step : -step));
+        at[side] = (double)moved;
+        status = neo__data_write(desc->ctx, x, desc->value.place, &moved, sizeof moved);
+        if (status == NEO_OK) status = desc->loss(desc->user, &loss[side]);
+    }
+    NEO__TRY(neo__data_write(desc->ctx, x, desc->value.place, &saved, sizeof saved));
+    *slope = (loss[1] - loss[0]) / (at[1] - at[0]);
+    return status;
+}
+
+NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result) {
+    NEO__ZERO(neo_gradcheck_result, r);
+    NEO__CHECK(desc && desc->loss, NEO_ERR_ARG, "neo_gradcheck: no loss function");
+    NEO__TRY(neo__check_like(desc->ctx, "neo_gradcheck", "value", desc->value, desc->value));
+    NEO__TRY(neo__check_like(desc->ctx, "neo_gradcheck", "grad", desc->grad, desc->value));
+    double step = desc->step > 0 ? desc->step : 1e-2;
+    double rel_tol = desc->rel_tol > 0 ? desc->rel_tol : 2e-2;
+    double abs_tol = desc->abs_tol > 0 ? desc->abs_tol : 1e-4;
+    const char *name = desc->name ? desc->name : "value";
+    int64_t count = neo_tensor_count(desc->value);
+    int64_t checks = desc->max_elements > 0 ? NEO__MIN(desc->max_elements, count) : count;
+    for (int64_t i = 0; i < checks; i++) {
+        int64_t at = (int64_t)((double)i / (double)checks * (double)count);
+        float grad;
+        NEO__TRY(neo__data_read(desc->ctx, &grad, (const float *)desc->grad.data + at,
+                                desc->grad.place, sizeof grad));
+        double analytic = (double)grad, numeric = 0.0;
+        NEO__TRY(neo__numeric_slope(desc, at, step, &numeric));
+        double ratio = fabs(analytic - numeric) / (abs_tol + rel_tol * fabs(numeric));
+        /* a NaN is the worst */
+        int worse = !(ratio <= r.worst_ratio) && r.worst_ratio == r.worst_ratio;
+        r.checked++;
+        if (!(ratio <= 1.0)) r.failed++;
+        if (worse || i == 0) {
+            r.worst_element = at;
+            r.worst_ratio = ratio;
+            r.analytic = analytic;
+            r.numeric = numeric;
+        }
+    }
+    if (result) *result = r;
+    NEO__CHECK(r.failed == 0, NEO_ERR_MISMATCH,
+               "neo_gradcheck: %s: %" PRId64 " of %" PRId64
+               " gradients are off, most at element %" PRId64
+               ": %g from backward, %g by differences",
+               name, r.failed, r.checked, r.worst_element, r.analytic, r.numeric);
+    return NEO_OK;
+}
 /* ---------------------------------------------------------------------------
    >>impl-metrics
 

@@ -8,7 +8,7 @@
    is to learn t = a b - c d from four numbers, which no linear model can: expect a mean squared
    error of about 0.5 at first (the variance of t is 0.22) and below 0.002 at the end.
    NEO_EXACT_BEGIN: the layer has the same bits on every machine, whatever flags compile it. */
-#include "neo.h"
+#include "neo_run.h"
 #include <stdio.h>
 
 enum { WIDTH = 4, BATCH = 256, STEPS = 2000 };

@@ -60,7 +60,8 @@ static const char HELP[] =
     "  --timeline FILE  draw the tasks of a step (.svg), or write them as a Chrome trace (.json)\n"
     "  --sweep          for ranks that double: a step, its memory and bytes, and where more ranks\n"
     "                   stop being worth it; a table (--json, --svg: for a program, drawn)\n"
-    "  --ranks 8..4096  those of a sweep; one number: the ranks, instead of the cluster file's\n"
+    "  --ranks 8..4096  those of a sweep, by default these; one number: the ranks, instead of the\n"
+    "                   cluster file's\n"
     "  --weak           a sweep's batch grows with the ranks, from that of the files\n"
     "  --replicas R     groups of ranks that hold all tables each, as dlrm --replicas; auto: the\n"
     "                   number with the shortest step, and a table of those tried\n"
@@ -101,10 +102,9 @@ static int parse_sweep(command *c) {
     for (int i = 0; c->given[OPT_SWEEP] && i < 6; i++)
         if (c->given[alone[i]])
             return fprintf(stderr, "plan: %s: of one plan, not of a --sweep\n", NAMES[alone[i]]), 2;
-    if (c->given[OPT_SWEEP] && (!ranks || !sweep_range(ranks, &c->first, &c->last)))
+    if (c->given[OPT_SWEEP] && !sweep_range(ranks ? ranks : "8..4096", &c->first, &c->last))
         return fprintf(stderr, "plan: --sweep: wants --ranks FIRST..LAST, of 1 to 4096 and FIRST "
-                       "not above LAST%s%s%s\n", ranks ? ", not '" : "", ranks ? ranks : "",
-                       ranks ? "'" : ""), 2;
+                       "not above LAST, not '%s'\n", ranks), 2;
     if (!c->given[OPT_SWEEP] && ranks && strstr(ranks, ".."))
         return fprintf(stderr, "plan: --ranks %s: a range belongs to a --sweep\n", ranks), 2;
     if (c->given[OPT_RISK] && c->given[OPT_JSON])
@@ -142,14 +142,21 @@ static int parse_files(const command *c) {
     }
     return 0;
 }
+/* Says that there is no such option, and which one begins alike. Returns 2. */
+static int no_option(const char *given) {
+    int k = 0;
+    while (k < OPTIONS && strncmp(given, NAMES[k], 5)) k++;
+    return fprintf(stderr, "plan: %s: no such option%s%s%s (--help lists them)\n", given,
+                   k < OPTIONS ? "; did you mean " : "", k < OPTIONS ? NAMES[k] : "",
+                   k < OPTIONS ? "?" : ""), 2;
+}
 /* Returns 2 after an error. */
 static int parse(int argc, char **argv, command *c) {
     for (int i = 1; i < argc; i++) {
         int k = 0;
         while (k < OPTIONS && strcmp(argv[i], NAMES[k])) k++;
         if (strcmp(argv[i], "-h") == 0) k = OPT_HELP;
-        if (k == OPTIONS && (argv[i][0] == '-' || c->files == 2))
-            return fprintf(stderr, "plan: %s: no such option (--help lists them)\n", argv[i]), 2;
+        if (k == OPTIONS && (argv[i][0] == '-' || c->files == 2)) return no_option(argv[i]);
         if (k < OPT_VERBOSE && i + 1 == argc)
             return fprintf(stderr, "plan: %s: needs a value\n", argv[i]), 2;
         if (k == OPTIONS) c->file[c->files++] = argv[i];

@@ -112,7 +112,7 @@ static void test_validate(void) {
     bad = j;
     bad.id_dtype = NEO_F32;
     CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_ARG,
-              "ids are f32 (id_dtype is not set), not");
+              "ids are f32 (or id_dtype is not set), not");
     bad.id_dtype = NEO_U8;
     CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_ARG, "ids are u8, not i64 or i32");
     int64_t feature_bags[] = {0, 3, 2};

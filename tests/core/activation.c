@@ -2,6 +2,7 @@
    Goal     values of double formulas, gradient check, one answer for every thread count and
             instruction set, in place and out of place, and clear refusals.
    Method   a naive double reference; neo_gradcheck; memcmp. */
+#include "neo_run.h"
 #include "test.h"
 
 static const neo_activation acts[] = {NEO_ACT_NONE, NEO_ACT_RELU, NEO_ACT_SIGMOID,

@@ -1,6 +1,7 @@
 /* attention.h: what core/attention and core/attention_bias share: cases, naive loops in double, and
    a case on all paths. */
 #include "common.h"
+#include "neo_run.h"
 
 enum { MOST = 8, LARGEST = 40 }; /* sequences and buckets of a case */
 typedef struct attention_case {

@@ -1,5 +1,6 @@
 /* gradcheck.c: every forward/backward pair of layers and bags against central differences, by the
    public neo_gradcheck. The loss is sum(out * r) with fixed r, so the gradient of out is r. */
+#include "neo_run.h"
 #include "test.h"
 
 enum { B = 6, IN = 5, HID = 7, OUT = 3, TABLES = 2, ROWS = 9, DIM = 4, IDS = 40 };

@@ -3,6 +3,7 @@
             refusals that write nothing, one answer for every cut of the batch, thread count and
             instruction set.
    Method   a naive double reference; neo_gradcheck; memcmp. */
+#include "neo_run.h"
 #include "test.h"
 
 typedef enum kind { BCE_LOGITS, BCE, MSE, CROSS_ENTROPY, KINDS } kind;

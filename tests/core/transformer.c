@@ -5,6 +5,7 @@
    of the leaves (parts added by the tree). The embedding's gradient has an oracle in float that
    follows the documented order. */
 #include "common.h"
+#include "neo_run.h"
 
 /* ---- contexts: every instruction set, 1 to 8 threads ---- */
 static void contexts_make(int shards) {

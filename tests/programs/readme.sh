@@ -280,7 +280,7 @@ if [ -x "$B/dlrm" ]; then
         } }'
     sed -n '/^    header /,/^$/s/^    //p' README.md >"$W/data/clicks.columns"
     # whole lines, fewer rows; `...` is the first command
-    awk '/^    build\/dlrm (--data|\.\.\.)/ { sub(/^ */, ""); while (sub(/\\$/, "")) {
+    awk '/^    build\/dlrm (--data|.*--keys|\.\.\.)/ { sub(/^ */, ""); while (sub(/\\$/, "")) {
              getline more; $0 = $0 more } sub(/ # .*/, ""); print }
          match($0, /`build\/dlrm --format[^`]*/) { print substr($0, RSTART + 1, RLENGTH - 1) }' \
         README.md | sed 's/--rows 1000000/--rows 1000/' >"$W/commands"
@@ -289,7 +289,7 @@ if [ -x "$B/dlrm" ]; then
         command=$(echo "$command" | sed "s,build/dlrm \.\.\.,$first,")
         try "README.md: $command" sh -c "cd '$W/data' && $command </dev/null"
     done <"$W/commands"
-    same "README.md: commands of dlrm" "$(wc -l <"$W/commands")" 5
+    same "README.md: commands of dlrm" "$(wc -l <"$W/commands")" 6
     same "README.md: --predict" "$(wc -l <"$W/data/out.txt")" 300
 fi
 
