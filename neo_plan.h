@@ -65,9 +65,8 @@ extern "C" {
    >>plan
 
    A plan says which rank holds which rectangle of which table. neo_plan_create searches one that
-   makes a training step short within the memory of the ranks. Every rank may make the same plan for
-   itself, as it depends on its input alone, and, as buffers grow with them, on ctx's threads; or
-   rank 0 searches for all (neo_plan_broadcast).
+   makes a training step short within the memory of the ranks. Every rank may do it: it depends on
+   its input and, as buffers grow with them, ctx's threads. Or rank 0 does (neo_plan_broadcast).
 
    Where tables may be cut, so that no bit of weights and state depends on the plan:
      columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4; rows of
@@ -77,8 +76,9 @@ extern "C" {
               a table is cut only if placements name a row placement, and then anywhere (see
               neo_plan_warning). Under NEO_POOL_NONE, where nothing is summed, anywhere. (A
               neo_shard moves such rows whole: columns are cut only if placements name it.)
-   Each slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: only whole
-   sums are rounded to a wire, as in any other plan.
+   Each slice is cut into rows by itself. Partial sums travel as f32 on any wire: only whole sums
+   are rounded to it. Tables of keys are cut where a set of 32 rows begins. None has copies on every
+   rank: each would need the ids of all, to say which keys have rows, and do all the work.
    ------------------------------------------------------------------------ */
 typedef struct neo_plan neo_plan;
 enum { NEO_PLAN_BLOCK = 16 };
@@ -87,7 +87,7 @@ typedef enum neo_placement {
     NEO_TABLE_WISE,        /* "tw": the whole table on one rank */
     NEO_COLUMN_WISE,       /* "cw": slices of columns on several ranks */
     NEO_ROW_WISE,          /* "rw": ranges of rows on several ranks or all */
-    NEO_DATA_PARALLEL,     /* "dp": a copy on every rank */
+    NEO_DATA_PARALLEL,     /* "dp": a copy on every rank; not of a table of keys */
     NEO_TABLE_ROW_WISE,    /* "twrw": on one node of several, ranges of rows over its ranks */
     NEO_TABLE_COLUMN_WISE, /* "twcw": on one node of several, slices of columns over its ranks */
     NEO_GRID,              /* "grid": slices on several nodes, ranges of rows over their ranks */
@@ -4578,7 +4578,7 @@ static int64_t neo__plan_slices(const neo__plan_table *t) {
     for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     return slices;
 }
-#define NEO__PLAN_NO_COPIES "its keys come and go: copies of it would need those of all ranks"
+#define NEO__PLAN_NO_COPIES "its keys come and go: copies need those of all ranks: take tw or rw"
 /* The placement that the rectangles of a table amount to. */
 static neo_placement neo__plan_classify(const neo__plan_table *table) {
     const neo_piece *p = table->plan->piece + table->first_piece;

@@ -28,15 +28,16 @@
                       own, and by the clock: with prefetch, without (when it waits for them), and
                       where all are hits; and by what one thread needs for as many bare reads and
                       writes
-     tiers.hidden     where each read of the file takes 20 us longer and 16 are under way, of the
-                      time of a step of that model that lookahead can hide, the share it hides, by
-                      the clock. Without it a step takes what it computes (the CPU time of its
-                      thread, by as much longer as the same model in memory takes than its own, on a
-                      machine with others) and what it waits; of these the lesser can go beside the
-                      other: waits longer than all that is computed are not held against lookahead.
-                      The ceiling: what the machine's cores leave, as a step takes at least the CPU
-                      time of its thread, and of all threads over the cores: where reads take that
-                      of a core, they cannot go beside a step.
+     tiers.hidden     where each read of the file takes 20 us longer and 16 are under way (a thread
+                      sleeps for 16 of its reads at once, as a sleep takes the CPU time of many
+                      reads), of the time of a step of that model that lookahead can hide, the
+                      share it hides, by the clock. Without it a step takes what it computes (the
+                      CPU time of its thread, by as much longer as the same model in memory takes
+                      than its own, on a machine with others) and what it waits; of these the lesser
+                      can go beside the other: waits longer than all that is computed are not held
+                      against lookahead. The ceiling: what the machine's cores leave, as a step
+                      takes at least the CPU time of its thread, and of all threads over the cores:
+                      where reads take that of a core, they cannot go beside a step.
                       tiers.hidden_rows: of the rows that a step without it waits for, counted as
                       those that a call reads itself, the share that none waits for with it: late
                       ones count as a whole, and rows that are read as lookahead's own room leaves
@@ -498,12 +499,20 @@ static void steps(int64_t rows) {
     neo_ctx_destroy(ctx);
 }
 #if defined(__linux__)
-/* A slower file: this program's pread is the one that neo calls. */
+/* A slower file: this program's pread is the one that neo calls. A thread sleeps for SLEPT reads at
+   once: a sleep takes CPU time, as no device does. */
+enum { SLEPT = 16 };
 static int64_t read_delay_ns;
+static _Thread_local int64_t read_debt_ns;
 long syscall(long number, ...);
 ssize_t pread(int file, void *to, size_t bytes, off_t at) {
-    const struct timespec delay = {0, (long)__atomic_load_n(&read_delay_ns, __ATOMIC_RELAXED)};
-    if (delay.tv_nsec) nanosleep(&delay, NULL);
+    const int64_t delay = __atomic_load_n(&read_delay_ns, __ATOMIC_RELAXED);
+    read_debt_ns += delay;
+    if (delay && read_debt_ns >= SLEPT * delay) {
+        const struct timespec debt = {0, (long)read_debt_ns};
+        nanosleep(&debt, NULL);
+        read_debt_ns = 0;
+    }
     return (ssize_t)syscall(SYS_pread64, file, to, bytes, at);
 }
 /* A pool of steps with slow reads, behind one without; says what they do. lines 0: in memory. */
