@@ -91,14 +91,20 @@ endif
 -include $(wildcard $(B)/*.d $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
 .SECONDEXPANSION:
 
-# ---- neo itself, compiled once for each way to use it. Programs link it from an archive: one that
-# ---- holds a part of the implementation takes only the rest from there ----
+# ---- neo itself, compiled once for each way to use it: neo_comm.h is an object of its own, which
+# ---- over MPI and NCCL is another. Programs link them from an archive: one that holds a part of
+# ---- the implementation takes only the rest from there ----
 
-$(B)/neo.o: examples/neo.c
-	$(compile) -c -o $@ $<
-$(B)/neo_mpi.o: examples/neo.c
-	$(compile_mpi) -c -o $@ $<
-$(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: %.a: %.o
+$(B)/neo.o: neo_store.h
+	$(compile) -DNEO_IMPLEMENTATION= -include neo_data.h -x c -c -o $@ $<
+$(B)/neo_comm.o $(B)/neo_fsdp.o: $(B)/%.o: %.h
+	$(compile) $(implement)
+$(B)/neo_comm_mpi.o: $(B)/%_mpi.o: %.h
+	$(compile_mpi) $(implement)
+$(B)/neo.a: $(B)/neo_comm.o
+$(B)/neo_mpi.a: $(B)/neo_comm_mpi.o
+$(B)/neo_nccl.a: $(B)/neo_comm_nccl.o
+$(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: $(B)/neo.o $(B)/neo_fsdp.o
 	$(archive)
 
 # ---- examples; dlrm_mpi: with ranks of mpirun. With GPUs: see tests/cuda/rules.mk. CHECKED, of

@@ -55,7 +55,9 @@ $(addprefix $(B)/tests/,data/numbers files/checkpoint_ranks core/sgemm_hook): \
 # (groups.c over MPI alone: mpi.sh).
 first   = tests/programs/dlrm.sh tests/comm/mpi.sh
 longest = $(addprefix tests/,cuda/emulated.sh cuda/nvcc.sh comm/mpi.sh cuda/emulated_programs.sh \
-    programs/readme.sh build/arm.sh) $(B)/tests/fsdp/grid $(B)/tests/shard/placements
+    programs/readme.sh build/arm.sh comm/mpi_faults.sh) $(B)/tests/fsdp/grid \
+    $(addprefix tests/,programs/tiers.sh programs/serve.sh fuzz/libfuzzer.sh) \
+    $(B)/tests/shard/placements
 scripts = $(first) $(filter-out $(first),$(wildcard $(addprefix tests/,programs/*.sh files/*.sh \
     fsdp/*.sh serve/*.sh build/contents.sh)))
 others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \

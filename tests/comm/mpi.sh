@@ -267,6 +267,7 @@ for kind in $kinds; do
     [ -z "$NEO_FULL" ] || E=$P level=-O1
     mkdir -p "$P/tests"
     for part in neo neo_comm neo_fsdp checked; do cp -p "$B/tests/$part.o" "$P/tests/"; done
+    [ -z "$NEO_FULL" ] || cp -p "$B/neo.o" "$B/neo_fsdp.o" "$P/"
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS=$level \
         "$E/allreduce_mpi" "$E/ranks_mpi" "$E/dlrm_mpi" "$E/gpt_mpi" \
         "$P/tests/comm/collectives_mpi" "$P/tests/comm/groups_mpi" "$P/tests/comm/data_mpi" \

@@ -9,7 +9,7 @@ log=$B/tmp/cuda.log
 mkdir -p "$B/tmp"
 
 found=0
-for program in device graph jagged comm shard fsdp bags dense attention comm_nccl shard_nccl; do
+for program in $(ls tests/cuda/*.c* | sed 's|.*/||; s|\.c.*||') comm_nccl shard_nccl; do
     program=$B/tests/cuda/$program
     [ -x "$program" ] || continue
     found=1

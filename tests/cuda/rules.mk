@@ -24,13 +24,13 @@ over_nccl = $(patsubst %,$(B)/tests/%_nccl,cuda/comm cuda/shard emulated_dlrm em
 # ---- by nvcc; gpu.sh says what is done with them ----
 
 # dlrm_cuda: with GPUs; dlrm_nccl: and with ranks of mpirun.
-$(B)/neo_nccl.o: examples/neo.c
-	$(compile_mpi) $(nccl_flags) -c -o $@ $<
+$(B)/neo_comm_nccl.o: $(B)/%_nccl.o: %.h
+	$(compile_mpi) $(nccl_flags) $(implement)
 $(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h neo_kernels.h
 	$(compile_cu) -c -o $@ $<
 $(examples:=_cuda): $(B)/%_cuda: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo.a
 	$(link_cuda)
-$(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_nccl.a $(B)/neo_cuda.o
+$(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo_nccl.a
 	$(compile_mpi) -DEXAMPLE_CUDA $(nccl_flags) -o $@ $< $(objects) -L$(CUDA)/lib64 \
 	    -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
 

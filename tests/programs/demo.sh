@@ -13,7 +13,7 @@ mkdir -p "$W"
 # neo as it is compiled already, and the programs, which NEO_FULL builds: copies newer than their
 # sources.
 mkdir -p "$D"
-for file in neo.o neo.a neo_serve.o dlrm serve; do
+for file in neo.o neo_comm.o neo_fsdp.o neo.a neo_serve.o dlrm serve; do
     case $NEO_FULL:$file in ?*:dlrm | ?*:serve) continue ;; esac
     [ ! -f "$B/$file" ] || cp "$B/$file" "$D/"
 done

@@ -53,7 +53,7 @@ for file in "$W"/*.c "$W"/*.c++; do
 done
 
 # The trainer by its own command, with the files that it speaks of beside it. Its neo.c, which is
-# examples/neo.c, is compiled already; with NEO_FULL set by this command, too.
+# examples/neo.c, is compiled already, in parts; with NEO_FULL set by this command, too.
 if [ -f "$trainer" ] && cp "$trainer" "$W/"; then
     command=$(sed -n "s,^ *cc -O2 \(.*neo\.c .*\)$,$CC -O2 \1,p" "$trainer")
     if [ -z "$NEO_FULL" ] && cp "$B/neo.o" "$W/"; then
