@@ -2544,8 +2544,11 @@ static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *product) {
     cublasLtMatmulHeuristicResult_t can;
     neo__cuda_product any = *product;
     const neo__cuda_shape *s = &product->shape;
-    if (s->c_step) any.shape.count = NEO__CUDA_LEAVES;
-    else if (s->a_turned) any.shape.m = NEO__CUDA_ROWS;
+    if (s->c_step) { /* leaves one behind the other, wherever these are */
+        any.shape.count = NEO__CUDA_LEAVES, any.shape.c_step = s->m * s->c_ld;
+        any.shape.a_step = s->a_turned ? s->k : s->k * s->a_ld;
+        any.shape.b_step = s->b_turned ? s->k : s->k * s->b_ld;
+    } else if (s->a_turned) any.shape.m = NEO__CUDA_ROWS;
     neo_status status = neo__cuda_product_describe(gpu, &any);
     if (status == NEO_OK) status = neo__cuda_advise(gpu, &any);
     product->algo = any.algo, product->found = any.found;
@@ -2612,6 +2615,41 @@ static neo_status neo__cuda_multiply_now(neo__cuda *gpu, const void *call) {
                             p->c, x->c, p->c, &p->algo, gpu->blas_work, NEO__CUDA_BLAS_BYTES,
                             gpu->stream));
 }
+/* The sum of a leaf goes with the one that was noted last, as two leaves of one call, where their
+   shapes are alike, neither writes what the other reads or writes, and all steps from the one to
+   the other go up: gradients of the weights of two layers. */
+static neo_status neo__cuda_multiply_with_last(neo__cuda *gpu, neo__cuda_multiplication *call) {
+    const neo__cuda_op *op = neo__graph_last(gpu);
+    neo__cuda_multiplication both[2] = {*call, *call};
+    neo__cuda_shape s = call->shape;
+    if (!op || op->issue != neo__cuda_multiply_now || s.count != 1 || !s.c_step || s.a_turned ||
+        s.b_turned)
+        return NEO_OK;
+    neo__graph_argument(gpu, op, 0, &both[0], sizeof both[0]);
+    if (memcmp(&both[0].shape, &s, sizeof s) != 0) return NEO_OK;
+    const int up = (uintptr_t)both[0].c < (uintptr_t)both[1].c;
+    const neo__cuda_multiplication &low = both[!up], &high = both[up];
+    const int64_t size = s.used == 1 ? 4 : 2;
+    const auto apart = [&](const float *p, const float *q, int64_t ld, int64_t cols) {
+        const int64_t reads = ((s.k - 1) * ld + cols) * size, writes = s.m * s.c_ld * 4;
+        const neo__graph_span of_low = {(const char *)p, (char *)low.c, reads, writes};
+        return of_low.apart({(const char *)q, (char *)high.c, reads, writes});
+    };
+    const auto step = [](const float *p, const float *q, int64_t each) {
+        return (int64_t)((intptr_t)q - (intptr_t)p) / each;
+    };
+    s.count = 2, s.c_step = step(low.c, high.c, 4);
+    s.a_step = step(low.a, high.a, size), s.b_step = step(low.b, high.b, size);
+    if (s.a_step < 0 || s.b_step < 0 || !apart(low.a, high.a, s.a_ld, s.m) ||
+        !apart(low.b, high.b, s.b_ld, s.n))
+        return NEO_OK;
+    neo__cuda_product *product = NULL;
+    NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
+    if (!product || !neo__graph_last(gpu)) return NEO_OK; /* the notes may have run for its room */
+    *call = low, call->product = product, call->shape = s;
+    neo__graph_drop_last(gpu);
+    return NEO_OK;
+}
 enum { NEO__CUDA_EPILOGUE_AUX = 128 }; /* the bit of epilogues that keep or read a matrix */
 /* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. leaves: so many
    products, of k each, whose C are c_step apart; 0: one that is no leaf's. An epilogue that keeps
@@ -2641,8 +2679,9 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
     if (!product) return gpu->stats.own_products++, NEO_OK;
     const float *bias = epilogue & CUBLASLT_EPILOGUE_BIAS ? call->bias : NULL;
-    const neo__cuda_multiplication x = {product, s,   call->a, call->b,    bias,
-                                        aux,     call->c, call->beta, 0};
+    neo__cuda_multiplication x = {product, s,   call->a, call->b,    bias,
+                                  aux,     call->c, call->beta, 0};
+    NEO__TRY(neo__cuda_multiply_with_last(gpu, &x));
     NEO__TRY(neo__cuda_do(gpu, neo__cuda_multiply_now, &x, sizeof x));
     *done = 1;
     return NEO_OK;

@@ -142,6 +142,23 @@ END
     same "gpt of bf16: one rank and 3, without --exact" "$narrow" "$(digest $run --ranks 3)"
     differ "gpt of bf16: with --exact and without" "$narrow" "$(digest $run --exact)"
     same "gpt of bf16: with a graph and without" "$narrow" "$(digest $run --graph off)"
+    # Gradients of weights go by pairs of blocks, where two windows may be open at once, and of
+    # three blocks the last goes alone; a step of twelve is 250 kernels and calls of libraries at
+    # most.
+    three="$run --steps 1 --layers 3 --batch 4 --repro-shards 2"
+    for residual in f32 bf16; do
+        same "gpt of bf16, 3 blocks, residual $residual: two windows and one" \
+            "$(digest $three --residual $residual)" \
+            "$(digest $three --residual $residual --slots 1)"
+    done
+    for options in '--gelu erf' '--gelu tanh' '--gelu tanh --residual bf16'; do
+        run_of_twelve="$run --steps 1 --layers 12 --batch 1 --repro-shards 1 $options"
+        nodes=$(digest $run_of_twelve >/dev/null
+            sed -n 's/^cuda:0: .*(0 steps were split) of \([0-9]*\) nodes.*/\1/p' "$W/out_of")
+        if [ "${nodes:-1000}" -le 250 ]; then pass; else
+            fail "gpt of twelve blocks $options: $nodes nodes of a step"
+        fi
+    done
     # GELU by tanh in the products: other bits than after them, the same from one run to another.
     gelu=$(digest $run --gelu tanh)
     # Second choices are counted: here none, but attention with heads of 6 columns.

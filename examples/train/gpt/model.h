@@ -8,7 +8,7 @@
 #include "../board.h"
 #include <math.h>
 
-enum { MAX_LAYERS = 64, MAX_BUFFERS = 11 * MAX_LAYERS + 32 };
+enum { MAX_LAYERS = 64, MAX_BUFFERS = MAX_LAYERS + 48 };
 static const float EPS = 1e-5f;
 
 /* Parameters, under the names of GPT-2 in PyTorch; weights are [out][in], as of torch.nn.Linear. */
@@ -46,17 +46,20 @@ typedef struct model {
     int recompute;                       /* blocks share one `inside`, and compute it twice */
     int weights_kept;                    /* bf16 copies of all weights, from forward to backward */
     int weights_first;                   /* these are made before the first block */
+    int pairs;                           /* a GPU multiplies for two blocks' weights at a time */
     neo_params *root;                    /* parameters outside of blocks */
     const neo_param *tokens, *positions; /* [vocabulary][width], [context][width] */
     norm last;
     block block[MAX_LAYERS];
-    inside inside[MAX_LAYERS];
+    inside all, inside[MAX_LAYERS];      /* all: theirs, the last block's first, as neo_fsdp has
+                                            gradients: steps between blocks have one sign */
     neo_tensor x[MAX_LAYERS + 1];        /* [rows][width]: inputs of blocks, the last output */
     neo_tensor stats, n;                 /* [rows][2], [rows][width]: the last norm */
     neo_tensor logits;                   /* [rows][vocabulary] or its pitch_of, then their gradient:
                                             see logits_of, slopes */
     neo_tensor wide;                     /* [1][vocabulary]: a row of logits of bf16, for a draw */
-    neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
+    neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back; the last two, and of
+                                            --residual bf16 dx, of a pair of blocks: see of_pair */
     neo_tensor dmiddle;                  /* of --residual bf16: that of `middle`, where dx has room
                                             for it in place else */
     neo_tensor narrow[3];                /* bf16 copies of x, of a block's weights or the head's,
@@ -140,30 +143,38 @@ static neo_status add_buffers(model *m, const buffer *list, size_t count) {
     }
     return NEO_OK;
 }
-static neo_status add_inside(model *m, inside *a, int64_t rows) {
-    const int64_t w = m->width;
+static neo_status add_insides(model *m, int64_t rows, int count) {
+    const int64_t w = m->width, most = rows * count;
+    inside *const a = &m->all;
     const neo_dtype x = operand_dtype(m), shared = shared_dtype(m);
     const buffer list[] = {
-        {&a->stats_1, NEO_F32, rows, 2},      {&a->n1, x, rows, w},
-        {&a->qkv, shared, rows, 3 * w},       {&a->y, shared, rows, w},
-        {&a->lse, NEO_F32, rows, m->heads},   {&a->middle, residual_dtype(m), rows, w},
-        {&a->stats_2, NEO_F32, rows, 2},      {&a->n2, x, rows, w},
-        {&a->z, gelu_fused(m) ? NEO_BF16 : NEO_F32, rows, 4 * w}, {&a->gelu, x, rows, 4 * w}};
-    return add_buffers(m, list, sizeof list / sizeof *list);
+        {&a->stats_1, NEO_F32, most, 2},      {&a->n1, x, most, w},
+        {&a->qkv, shared, most, 3 * w},       {&a->y, shared, most, w},
+        {&a->lse, NEO_F32, most, m->heads},   {&a->middle, residual_dtype(m), most, w},
+        {&a->stats_2, NEO_F32, most, 2},      {&a->n2, x, most, w},
+        {&a->z, gelu_fused(m) ? NEO_BF16 : NEO_F32, most, 4 * w}, {&a->gelu, x, most, 4 * w}};
+    TRY(add_buffers(m, list, sizeof list / sizeof *list));
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
+        for (int i = 0; i < count; i++) {
+            char *const to = (char *)&m->inside[i] + ((char *)list[k].t - (char *)a);
+            *(neo_tensor *)(void *)to = neo_tensor_rows(*list[k].t, (count - 1 - i) * rows, rows);
+        }
+    return NEO_OK;
 }
 /* The rows of a gradient in bf16 begin at multiples of 16 bytes, which a GPU's products want: a
    vocabulary may be odd. */
 static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
+    const int64_t pair = m->pairs ? 2 * rows : rows;
     const neo_dtype shared = shared_dtype(m), residual = residual_dtype(m);
     const int64_t gradients = shared == NEO_BF16 ? 4 * w : widest; /* of logits: in their place */
     int64_t weights = widest > 12 * w + 32 ? widest : 12 * w + 32; /* of a block, or head */
     if (m->weights_kept) weights = behind(&m->block[m->layers - 1].contract) / w + 1;
     const buffer list[] = {
         {&m->stats, NEO_F32, rows, 2},       {&m->n, operand_dtype(m), rows, w},
-        {&m->dx, residual, rows, w},         {&m->dn, residual, rows, w},
-        {&m->dqkv, shared, rows, 3 * w},     {&m->dgelu, shared, rows, 4 * w},
+        {&m->dx, residual, m->residual_bf16 ? pair : rows, w}, {&m->dn, residual, rows, w},
+        {&m->dqkv, shared, pair, 3 * w},     {&m->dgelu, shared, pair, 4 * w},
         {&m->logits, shared, rows, shared == NEO_BF16 ? pitch_of(m->vocabulary) : m->vocabulary},
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
         {&m->places, NEO_I64, rows, 0}};
@@ -171,11 +182,10 @@ static neo_status create_buffers(model *m, int64_t rows) {
                              {&m->narrow[1], NEO_BF16, w, weights},
                              {&m->narrow[2], NEO_BF16, rows, pitch_of(gradients)}};
     const buffer wide = {&m->wide, NEO_F32, 1, m->vocabulary};
-    for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
-        TRY(add_inside(m, &m->inside[i], rows));
+    TRY(add_insides(m, rows, m->recompute ? 1 : (int)m->layers));
     for (int i = 0; i <= m->layers; i++)
         TRY(add_buffers(m, &(buffer){&m->x[i], residual, rows, w}, 1));
-    if (m->residual_bf16) TRY(add_buffers(m, &(buffer){&m->dmiddle, NEO_BF16, rows, w}, 1));
+    if (m->residual_bf16) TRY(add_buffers(m, &(buffer){&m->dmiddle, NEO_BF16, pair, w}, 1));
     TRY(add_buffers(m, list, sizeof list / sizeof *list));
     if (m->products_bf16) TRY(add_buffers(m, narrow, 3));
     if (shared == NEO_BF16) TRY(add_buffers(m, &wide, 1));
@@ -243,19 +253,6 @@ static neo_tensor as_wide(const model *m, neo_tensor t) {
     t.dtype = NEO_F32, t.shape[1] = t.stride[0] = m->width;
     return used(m, t);
 }
-/* Adds the gradient that m->dn has of a norm's output, once it has gone through the norm, to that
-   of the residual stream: of dx by way of `through`, wider and free then; of bf16 from one of dx
-   and dmiddle to the other. Where it replaces nothing that sums for weights and biases read, a GPU
-   has one launch for all of it. */
-static neo_status norm_into_residual(const model *m, const neo_leaves *part, const norm *l,
-                                     neo_tensor x, neo_tensor stats, neo_tensor through,
-                                     int of_middle) {
-    neo_tensor from = used(m, m->dx), to = as_wide(m, through);
-    if (m->residual_bf16) to = used(m, of_middle ? m->dmiddle : m->dx);
-    TRY(norm_backward(m, part, l, x, stats, m->dn, to));
-    if (!m->residual_bf16) return neo_add(m->ctx, from, to);
-    return neo_add(m->ctx, to, of_middle ? from : used(m, m->dmiddle));
-}
 /* The place of the bf16 copy of operand k of a product (0: x, 1: weight, 2: gradient). */
 static neo_tensor narrow_place(const model *m, int k, const neo_tensor *t) {
     neo_tensor narrow = m->narrow[k];
@@ -273,14 +270,39 @@ static neo_status narrowed(const model *m, neo_tensor *t, neo_tensor narrow) {
 static neo_status operand(const model *m, int k, neo_tensor *t) {
     return narrowed(m, t, narrow_place(m, k, t));
 }
+/* The rows of block i of a gradient that waits for that of the other block of its pair. */
+static neo_tensor of_pair(const model *m, neo_tensor t, int i) {
+    return neo_tensor_rows(t, m->pairs && i % 2 == 0 ? m->rows : 0, m->rows);
+}
 /* The residual's gradient, at the end of a block or in its middle, as products take it: copies of
-   both have room in one buffer, so that sums of the other one may still be under way. */
-static neo_status residual_gradient(const model *m, int of_middle, neo_tensor *dx) {
-    *dx = used(m, m->residual_bf16 && of_middle ? m->dmiddle : m->dx);
-    neo_tensor narrow = narrow_place(m, 2, dx);
-    if (m->products_bf16 && of_middle)
-        narrow.data = (uint16_t *)narrow.data + dx->shape[0] * narrow.stride[0];
-    return narrowed(m, dx, narrow);
+   both, of a pair's blocks too, have room in one buffer, so that sums of another one may still be
+   under way. */
+static neo_tensor residual_at(const model *m, int i, int of_middle) {
+    const neo_tensor dx = used(m, m->dx);
+    neo_tensor narrow = narrow_place(m, 2, &dx);
+    const int64_t before = of_middle + (m->pairs && i % 2 == 0 ? 2 : 0);
+    if (m->residual_bf16) return of_pair(m, of_middle ? m->dmiddle : m->dx, i);
+    if (m->products_bf16)
+        narrow.data = (uint16_t *)narrow.data + before * m->rows * narrow.stride[0];
+    return narrow;
+}
+static neo_status residual_gradient(const model *m, int i, int of_middle, neo_tensor *dx) {
+    const neo_tensor at = residual_at(m, i, of_middle);
+    *dx = m->residual_bf16 ? at : used(m, m->dx);
+    return narrowed(m, dx, at);
+}
+/* Adds the gradient that m->dn has of a norm's output, once it has gone through the norm, to that
+   of the residual stream: of dx by way of `through`, wider and free then; of bf16 from one tensor
+   to another. Where it replaces nothing that sums for weights and biases read, a GPU has one launch
+   for all of it. */
+static neo_status norm_into_residual(const model *m, const neo_leaves *part, int i, const norm *l,
+                                     neo_tensor x, neo_tensor stats, neo_tensor through,
+                                     int of_middle) {
+    const neo_tensor dx = used(m, m->dx), wide = as_wide(m, through);
+    const neo_tensor to = of_middle ? residual_at(m, i, 1) : residual_at(m, i - 1, 0);
+    TRY(norm_backward(m, part, l, x, stats, m->dn, m->residual_bf16 ? to : wide));
+    if (!m->residual_bf16) return neo_add(m->ctx, dx, wide);
+    return neo_add(m->ctx, to, residual_at(m, i, !of_middle));
 }
 static neo_tensor logits_of(const model *m) {
     return neo_tensor_slice(used(m, m->logits), 1, 0, m->vocabulary);
@@ -336,10 +358,13 @@ static neo_status take_weights(const model *m, const block *b) {
 static neo_status linear_forward(const model *m, const linear *l, neo_tensor x, neo_tensor y) {
     return product_forward(m, used(m, x), weight_of(m, l), bias_of(m, l), used(m, y));
 }
+static neo_tensor weight_grad_now(const model *m, const linear *l) {
+    return m->pairs ? neo_tensor_none() : l->w->grad;
+}
 static neo_status linear_backward(const model *m, const neo_leaves *part, const linear *l,
                                   neo_tensor x, neo_tensor dy, neo_tensor dx) {
     return product_backward(m, part, used(m, x), weight_of(m, l), used(m, dy), used(m, dx),
-                            l->w->grad, l->b->grad);
+                            weight_grad_now(m, l), l->b->grad);
 }
 /* The same in two parts, where a gradient stays where it is until a norm's backward: a GPU then has
    one launch for that and the sums for the bias. */
@@ -347,7 +372,7 @@ static int bias_now(const model *m) { return shared_dtype(m) != NEO_BF16; }
 static neo_status linear_backward_but_bias(const model *m, const neo_leaves *part, const linear *l,
                                            neo_tensor x, neo_tensor dy, neo_tensor dx) {
     return product_backward(m, part, used(m, x), weight_of(m, l), used(m, dy), used(m, dx),
-                            l->w->grad, bias_now(m) ? l->b->grad : neo_tensor_none());
+                            weight_grad_now(m, l), bias_now(m) ? l->b->grad : neo_tensor_none());
 }
 static neo_status bias_backward(const model *m, const neo_leaves *part, const linear *l,
                                 neo_tensor x, neo_tensor dy) {
@@ -367,18 +392,19 @@ static neo_status gelu_forward(const model *m, const linear *expand, const insid
     return neo_activation_forward(m->ctx, m->gelu, z, gelu);
 }
 static neo_status gelu_backward(const model *m, const neo_leaves *part, const linear *contract,
-                                const inside *a, neo_tensor dx, neo_tensor *dz) {
-    const neo_tensor dgelu = used(m, m->dgelu), none = neo_tensor_none(), z = used(m, a->z);
+                                const inside *a, neo_tensor dgelu, neo_tensor dx, neo_tensor *dz) {
+    const neo_tensor none = neo_tensor_none(), z = used(m, a->z);
     const neo_tensor narrow = narrow_place(m, 2, &dgelu);
     *dz = dgelu;
     if (gelu_fused(m)) {
         const neo_tensor w = weight_of(m, contract);
         TRY(neo_linear_act_backward(m->ctx, dx, w, m->gelu, z, dgelu));
+        if (m->pairs) return NEO_OK;
         return product_backward(m, part, used(m, a->gelu), w, dx, none, contract->w->grad, none);
     }
     if (m->products_bf16 && dgelu.dtype == NEO_F32 && neo_tensor_is_contiguous(narrow))
         *dz = narrow; /* contiguous: not of an odd width */
-    TRY(linear_backward_but_bias(m, part, contract, a->gelu, dx, m->dgelu));
+    TRY(linear_backward_but_bias(m, part, contract, a->gelu, dx, dgelu));
     return neo_activation_backward(m->ctx, m->gelu, z, none, dgelu, *dz);
 }
 
@@ -402,30 +428,49 @@ static neo_status block_forward(const model *m, int i, int again) {
     TRY(linear_forward(m, &b->contract, a->gelu, out));
     return neo_add(m->ctx, used(m, out), used(m, a->middle));
 }
+/* Gradients of the weights of a pair of blocks, where both have those of their products' outputs:
+   of two products that are alike and follow each other a GPU makes one. */
+static neo_status weights_backward(const model *m, const neo_leaves *part, int i) {
+    const neo_tensor none = neo_tensor_none();
+    if (!m->pairs || i % 2) return NEO_OK;
+    for (int k = 0; k < 4; k++)
+        for (int j = i; j < i + 2 && j < m->layers; j++) {
+            const block *b = &m->block[j];
+            const inside *a = &m->inside[j];
+            const linear *const of[4] = {&b->contract, &b->expand, &b->project, &b->qkv};
+            const neo_tensor x[4] = {a->gelu, a->n2, a->y, a->n1};
+            const neo_tensor dy[4] = {residual_at(m, j, 0), of_pair(m, m->dgelu, j),
+                                      residual_at(m, j, 1), of_pair(m, m->dqkv, j)};
+            TRY(product_backward(m, part, used(m, x[k]), weight_of(m, of[k]), dy[k], none,
+                                 of[k]->w->grad, none));
+        }
+    return NEO_OK;
+}
 /* m->dx: the gradient of the block's output, then of its input. */
 static neo_status block_backward(const model *m, const neo_leaves *part, int i) {
     const block *b = &m->block[i];
     const inside *a = inside_of(m, i);
     const neo_attention_desc attention = attention_of(m);
-    const neo_tensor dn = used(m, m->dn);
+    const neo_tensor dn = used(m, m->dn), dqkv = of_pair(m, m->dqkv, i);
     const neo_tensor dy = shared_dtype(m) == NEO_BF16 ? narrow_place(m, 0, &dn) : dn;
     neo_tensor dz, dx;
     /* At once: a GPU's kernel that summed it writes that copy, too. */
-    TRY(residual_gradient(m, 0, &dx));
+    TRY(residual_gradient(m, i, 0, &dx));
     if (!m->weights_kept) TRY(m->recompute ? block_forward(m, i, 1) : take_weights(m, b));
-    TRY(gelu_backward(m, part, &b->contract, a, dx, &dz));
+    TRY(gelu_backward(m, part, &b->contract, a, of_pair(m, m->dgelu, i), dx, &dz));
     TRY(linear_backward(m, part, &b->expand, a->n2, dz, m->dn));
     TRY(bias_backward(m, part, &b->contract, a->gelu, dx));
-    TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2, m->dqkv, 1));
+    TRY(norm_into_residual(m, part, i, &b->norm_2, a->middle, a->stats_2, a->z, 1));
 
-    TRY(residual_gradient(m, 1, &dx));
+    TRY(residual_gradient(m, i, 1, &dx));
     TRY(linear_backward_but_bias(m, part, &b->project, a->y, dx, dy));
     TRY(neo_attention_backward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
                                third(m, a->qkv, 2), used(m, a->y), used(m, a->lse), dy,
-                               third(m, m->dqkv, 0), third(m, m->dqkv, 1), third(m, m->dqkv, 2)));
-    TRY(linear_backward(m, part, &b->qkv, a->n1, m->dqkv, m->dn));
+                               third(m, dqkv, 0), third(m, dqkv, 1), third(m, dqkv, 2)));
+    TRY(weights_backward(m, part, i));
+    TRY(linear_backward(m, part, &b->qkv, a->n1, dqkv, m->dn));
     TRY(bias_backward(m, part, &b->project, a->y, dx));
-    return norm_into_residual(m, part, &b->norm_1, m->x[i], a->stats_1, m->dgelu, 0);
+    return norm_into_residual(m, part, i, &b->norm_1, m->x[i], a->stats_1, a->z, 0);
 }
 
 static neo_status embed_forward(const model *m) {
@@ -449,7 +494,8 @@ static neo_status head_backward(const model *m, const neo_leaves *part) {
     if (m->weights_kept) w = narrow_place(m, 1, &w);
     TRY(product_backward(m, part, used(m, m->n), w, slopes(m), used(m, m->dn), m->tokens->grad,
                          neo_tensor_none()));
-    return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dn, m->dx);
+    return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dn,
+                         m->residual_bf16 ? residual_at(m, (int)m->layers - 1, 0) : m->dx);
 }
 /* Row t of each sequence adds to that of position t: of sequences as rows, a bias's gradient. */
 static neo_status positions_backward(const model *m, const neo_leaves *part, neo_tensor dx) {

@@ -108,6 +108,8 @@ static neo_status backward(trainer *t, const neo_leaves *part, int piece) {
     for (int i = (int)t->m.layers - 1; i >= 0; i--) {
         TRY(neo_fsdp_backward_begin(t->fsdp, BLOCKS + i, piece));
         TRY(block_backward(&t->m, part, i));
+        if (t->m.pairs && i % 2) continue; /* its weights' gradients come with the next block's */
+        if (t->m.pairs && i + 1 < t->m.layers) TRY(neo_fsdp_backward_end(t->fsdp, BLOCKS + i + 1));
         TRY(neo_fsdp_backward_end(t->fsdp, BLOCKS + i));
     }
     TRY(embed_backward(&t->m, part));

@@ -3197,14 +3197,15 @@ inline int64_t element(const matrix &m, int64_t row, int64_t col, int64_t batch)
     return batch * m.l.batch_stride +
            (m.l.order == CUBLASLT_ORDER_COL ? col * m.l.ld + row : row * m.l.ld + col);
 }
-/* In device memory, for as many bytes as the layout spans? */
+/* In device memory, for as many bytes as each matrix of the layout spans? */
 inline bool placed(const matrix &m) {
     bool by_col = m.l.order == CUBLASLT_ORDER_COL;
     size_t inner = by_col ? m.l.rows : m.l.cols, outer = by_col ? m.l.cols : m.l.rows;
-    size_t count =
-        (size_t)((m.l.batch_count - 1) * m.l.batch_stride) + (outer - 1) * (size_t)m.l.ld + inner;
-    return m.p && (uintptr_t)m.p % type_bytes(m.l.type) == 0 &&
-           find_block(m.p, count * type_bytes(m.l.type));
+    size_t each = type_bytes(m.l.type), count = (outer - 1) * (size_t)m.l.ld + inner;
+    bool all = m.p && (uintptr_t)m.p % each == 0;
+    for (int64_t i = 0; all && i < m.l.batch_count; i++)
+        all = find_block((const char *)m.p + (size_t)(i * m.l.batch_stride) * each, count * each);
+    return all;
 }
 inline bool well_formed(const cublasLtMatrixLayoutOpaque_t &l) {
     uint64_t inner = l.order == CUBLASLT_ORDER_COL ? l.rows : l.cols;
