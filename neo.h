@@ -6395,6 +6395,7 @@ NEO__STATIC_ASSERT(NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS <=
                            NEO__WORKER_FLOATS &&
                        NEO__GEMM_ROW_FLOATS + NEO__GEMM_MAX_DEPTH * (int)NEO__TILE_MAX_FLOATS <=
                            NEO__GEMM_SUM_FLOATS &&
+                       NEO__TURNED_FLOATS + NEO__TURNED_SUMS + (1 << 12) <= NEO__WORKER_FLOATS &&
                        NEO__GEMM_FEW_A_FLOATS >= (NEO__GEMM_FEW_ROWS + 16) * NEO__GEMM_SEGMENT &&
                        NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS +
                                NEO__GEMM_MAX_PIECES * (int)sizeof(neo__gemm_piece) / 4 + 1 <=
@@ -6465,6 +6466,7 @@ typedef struct neo__gemm {
     neo__gemm_call call; /* swapped: m, n, a, b are those of C transposed */
     int tree;            /* of several leaves */
     int listed; /* see neo__gemm_listed: rows and panels are the grid's, nothing else is planned */
+    int turned; /* tasks are rows of b, in twos: neo__gemm_plan_turned */
     int swapped;
     int dots;    /* one column: the wide operand is transposed on the way, not packed */
     int by_rows; /* few k: the rows of a tile are written one after another, over all panels */
@@ -6600,6 +6602,29 @@ static int neo__gemm_updates(const neo__gemm *g, int64_t cols) {
     return NEO__TRAINS && g->call.update && g->segments == 1 && !g->swapped && !g->by_rows &&
            g->call.k > 0 && g->tile_rows * cols * g->width <= NEO__GEMM_ROW_FLOATS;
 }
+/* Tiles apply a relu themselves. */
+NEO__INLINE int neo__gemm_finishes_relu(const neo__gemm_call *c) {
+    return c->finish.act == NEO_ACT_RELU && !c->finish.backward && !c->finish.y;
+}
+/* Whether few samples are multiplied by weights in place, whose rows share no places in a cache;
+   and the tasks, each of which packs the samples. */
+static int neo__gemm_plan_turned(neo__gemm *gemm) {
+    const neo__gemm_call *call = &gemm->call;
+    neo_ctx *ctx = gemm->ctx;
+    const int64_t m = call->m, n = call->n, width = 2 * ctx->gemm->lanes, rows = ctx->gemm->rows,
+                  samples = (m + width - 1) / width * width, threads = ctx->threads,
+                  tasks = neo__work_is_shared(ctx, neo__gemm_ns(ctx, call)) ? threads : 1;
+    const int finishes = call->finish.act == NEO_ACT_NONE || neo__gemm_finishes_relu(call);
+    if (!NEO__TRAINS || gemm->tree || call->panels || m > NEO__GEMM_FEW_ROWS / 2 ||
+        2 * m * tasks > n || samples - m > m / 16 || n % 2 != 0 || call->a_k != 1 ||
+        call->b_k != 1 || call->b_col % 8192 == 0 || call->k < 2 * NEO__GEMM_BRIEF ||
+        call->beta != 0.0f || call->finish.y || !finishes)
+        return 0;
+    gemm->grid.tiles = (n + rows - 1) / rows;
+    gemm->grid.panels = gemm->grid.col_tasks = 1;
+    gemm->grid.row_tasks = NEO__MAX(tasks, samples * n / NEO__TURNED_SUMS + 1);
+    return 1;
+}
 /* Panels that have to be transposed are dear: every task of a column packs them again, so columns
    are cut more readily. */
 static void neo__gemm_plan(neo__gemm *gemm) {
@@ -6614,6 +6639,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         gemm->grid.col_tasks = gemm->ctx->threads > 1 ? gemm->grid.panels : 1;
         return;
     }
+    gemm->turned = neo__gemm_plan_turned(gemm);
+    if (gemm->turned) return;
     const int thin = neo__gemm_is_thin(gemm);
     gemm->by_rows = neo__gemm_is_shallow(gemm);
     if (call->k == 0) { /* operands may have no memory */
@@ -6770,10 +6797,6 @@ static void neo__gemm_scatter(const neo__gemm *gemm, const neo__gemm_place *plac
     }
 }
 
-/* Tiles apply a relu themselves. */
-NEO__INLINE int neo__gemm_finishes_relu(const neo__gemm_call *c) {
-    return c->finish.act == NEO_ACT_RELU && !c->finish.backward && !c->finish.y;
-}
 /* The tile holds the operands of the segment; its k and everything about C is set here. */
 static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__gemm_place *place) {
     float buffer[NEO__TILE_MAX_FLOATS], bias[NEO__TILE_MAX_FLOATS];
@@ -7199,6 +7222,12 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     s.a = neo__worker_floats(gemm->ctx, worker);
     if (gemm->listed) {
         neo__gemm_listed(gemm, &box, s.a);
+        return;
+    }
+    if (NEO__TRAINS && gemm->turned) {
+        const int64_t twos = gemm->call.n / 2, tiles = gemm->grid.tiles;
+        gemm->ctx->gemm->turned(&gemm->call, 2 * (twos * box.t0 / tiles),
+                                2 * (twos * box.t1 / tiles), box.t1 - box.t0, s.a);
         return;
     }
     s.b = s.a + gemm->a_floats;

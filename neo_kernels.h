@@ -75,6 +75,9 @@ typedef void (*neo__tile_fn)(const neo__tile *t);
 
 enum {
     NEO__TILE_MAX_FLOATS = 512, /* rows x panel of any path */
+    NEO__TURNED_FLOATS = 1 << 17, /* samples, packed: 512 KiB; and their sums, */
+    NEO__TURNED_SUMS = 1 << 19,   /* up to one row of tiles more */
+    NEO__TURNED_ROWS = 64,        /* of them are written at a time */
     NEO__INTERACT_MAX_FEATURES = 4095,
     NEO__INTERACT_FLOATS = 1 << 18 /* of the scratch; a quarter of that more for the factors */
 };
@@ -97,6 +100,7 @@ typedef struct neo__fm_call {
     int64_t e_row, v_row, dv_row, de_row;
 } neo__fm_call;
 
+struct neo__gemm_call;
 struct neo__gemm_kernels {
     int rows;  /* of the largest tile */
     int lanes; /* a panel has 2 lanes columns; `lanes` where that is enough; 8 lanes for a single
@@ -119,6 +123,10 @@ struct neo__gemm_kernels {
     /* to[k * width + j] = from[j * ld + k], likewise */
     void (*pack_transposed)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
                             int64_t cols);
+    /* Columns [first, end) of c, an even number, by so many tiles; a_k and b_k are 1, beta is 0,
+       and finish a relu at most. To the scratch go the samples, then the sums. */
+    void (*turned)(const struct neo__gemm_call *call, int64_t first, int64_t end, int64_t tiles,
+                   float *scratch);
     /* to[j] = the sum over rows, in order from 0, of from[row * ld + j]; j < cols */
     void (*column_sums)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
     void (*interact_forward)(const neo__interact_call *job, int64_t sample, float *scratch);
@@ -2514,14 +2522,15 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     }
 
 /* A panel; rows, vecs and packed are constants where this is inlined: the conditions on them
-   vanish. packed: so are a and b, and their addresses take no additions. Leaves follow one another
-   here, for a call of each costs as much as a quarter of 16 samples. Without `fetches` the lines
-   that tiles fetch ahead are left out; else, if there are none, they are of b, which is near.
-   keeps: b is packed while it is multiplied. */
+   vanish. packed: so are a and b, and their addresses take no additions; 2: so is b, and a_k is 1.
+   Leaves follow one another here, for a call of each costs as much as a quarter of 16 samples.
+   Without `fetches` the lines that tiles fetch ahead are left out; else, if there are none, they
+   are of b, which is near. keeps: b is packed while it is multiplied. */
 NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, int64_t j,
                                             const int rows, const int vecs, const int packed,
                                             const int fetches, const int keeps) {
-    const int64_t a_row = packed ? 1 : t->a_row, a_k = packed ? rows : t->a_k;
+    const int64_t a_row = packed == 1 ? 1 : t->a_row;
+    const int64_t a_k = packed == 1 ? rows : packed ? 1 : t->a_k;
     const int64_t b_k = packed ? vecs * NEO__W : t->b_k;
     const int64_t init_row = t->init_row, fetch_step = t->fetch_step;
     const NEO__VF zero = NEO__SET(0.0f);
@@ -2582,6 +2591,7 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
         if (large && t->keep) NEO__FN(tile_panel)(t, t->b, 0, rows, 2, 0, 1, 1);                   \
         else if (packed && !t->fetch) NEO__FN(tile)(t, rows, 2, 1, 0);                             \
         else if (packed) NEO__FN(tile)(t, rows, 2, 1, 1);                                          \
+        else if (large && t->a_k == 1 && t->b_k == 2 * NEO__W) NEO__FN(tile)(t, rows, 2, 2, 1);    \
         else NEO__FN(tile)(t, rows, 2, 0, 1);                                                      \
     }
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
@@ -2589,6 +2599,10 @@ NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #define NEO__TILE2_NAME(rows) NEO__FN(tile2_##rows),
 static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
+NEO__KERNEL_INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int64_t width) {
+    const neo__tile_fn *tiles = width > NEO__W ? NEO__FN(tile2) : NEO__FN(tile1);
+    tiles[rows / 2](t);
+}
 
 /* A row needs more columns to have enough independent sums; plain C would have too much code. */
 #undef NEO__ROWS8
@@ -2859,6 +2873,84 @@ NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float 
         for (int64_t k = 0; k < rows; k++)
             for (int64_t j = cols; j < width; j++) to[k * width + j] = 0.0f;
 }
+#if NEO__TRAINS
+/* ---- few samples by weights in place ----
+   Lanes go over samples, which are packed; all of them read a row of weights where it lies, while
+   the next are fetched. Sums wait in the scratch and are written transposed, some rows at a time,
+   as each is a part of every sample's line. */
+
+/* c[j * c_row + i] = init[i * init_row + j], with bias[i] and relu; i < rows, j < b_cols. Up to
+   i = b_col there may be written more. */
+NEO__KERNEL_INLINE void NEO__FN(turn)(const neo__tile *tile) {
+    const NEO__VF zero = NEO__SET(0.0f);
+    const float *row[NEO__TURNED_ROWS + NEO__W];
+    float *to = tile->c;
+    for (int64_t i = 0; i < tile->rows + NEO__W; i++)
+        row[i] = tile->init + NEO__MIN(i, tile->rows - 1) * tile->init_row;
+    for (int64_t j = 0; j < tile->b_cols; j += 4, to += 4 * tile->c_row)
+        for (int64_t i = 0; i < tile->rows; i += NEO__W) {
+            const int64_t lanes = NEO__MIN(tile->b_col - i, (int64_t)NEO__W);
+            NEO__VF v[4], bias = zero;
+            if (tile->bias && lanes == NEO__W) bias = NEO__LOAD(tile->bias + i);
+            else if (tile->bias) bias = NEO__LOADN(tile->bias + i, lanes);
+            NEO__FN(transpose4)(row + i, j, v);
+            NEO__EACH(s, 4) {
+                float *at = to + s * tile->c_row + i;
+                if (i % 16 == 0) __builtin_prefetch(at + 16 * tile->c_row, 1, 2);
+                if (tile->bias) v[s] = v[s] + bias;
+                if (tile->relu) v[s] = NEO__MAX_(zero, v[s]);
+                if (j + s >= tile->b_cols) continue;
+                if (lanes == NEO__W) NEO__STORE(at, v[s]);
+                else NEO__STOREN(at, v[s], lanes);
+            }
+        }
+}
+NEO__KERNEL void NEO__FN(turned)(const neo__gemm_call *call, int64_t first, int64_t end,
+                                 int64_t tiles, float *scratch) {
+    const int64_t width = 2 * NEO__W, panels = (call->m + width - 1) / width,
+                  samples = panels * width, longest = NEO__TURNED_FLOATS / samples,
+                  row = call->b_col, segments = (call->k + longest - 1) / longest;
+    NEO__ZERO(neo__tile, t);
+    NEO__ZERO(neo__tile, y);
+    t.a_row = t.fetch_row = row, t.a_k = 1;
+    t.b_k = width;
+    t.c_row = t.init_row = y.init_row = samples;
+    y.c_row = call->c_row, y.b_cols = call->m;
+    y.relu = call->finish.act == NEO_ACT_RELU;
+    for (int64_t i = 0; i < segments; i++) {
+        const int64_t k0 = call->k * i / segments, k1 = call->k * (i + 1) / segments;
+        float *const all = scratch + NEO__TURNED_FLOATS, *sums = all;
+        t.k = k1 - k0;
+        for (int64_t j = 0; j < samples; j += width)
+            NEO__FN(pack_transposed)(scratch + j * t.k, width, call->a + j * call->a_row + k0,
+                                     call->a_row, t.k, NEO__MIN(width, call->m - j));
+        y.init = sums;
+        for (int64_t tile = 1, m0 = first, m1, done = first; m0 < end; tile++, m0 = m1) {
+            m1 = first + (end - first) / 2 * tile / tiles * 2;
+            const int64_t rows = (m1 - m0 + panels - 1) / panels; /* a panel fetches so many */
+            const float *next = call->b + (m1 < end ? k0 + m1 * row : k1 + first * row);
+            t.a = call->b + k0 + m0 * row;
+            t.fetch_step = rows, t.fetch_count = (t.k + rows - 1) / rows;
+            for (int64_t j = 0; j < samples; j += width, next += rows * row) {
+                t.b = scratch + j * t.k;
+                t.c = sums + j;
+                t.init = i > 0 ? t.c : NULL;
+                t.fetch = next;
+                NEO__FN(run_tile)(&t, m1 - m0, width);
+            }
+            sums += (m1 - m0) * samples;
+            y.rows = m1 - done, y.b_col = end - done;
+            if (k1 < call->k || (m1 < end && y.rows + NEO__ROWS <= NEO__TURNED_ROWS)) continue;
+            y.bias = call->bias ? call->bias + done : NULL;
+            y.c = call->c + done;
+            NEO__FN(turn)(&y);
+            done = m1;
+            if (segments == 1) sums = all;
+            y.init = sums;
+        }
+    }
+}
+#endif
 
 /* One column of sums in place of a tile: lanes go over the rows of the wide operand, which are
    transposed on their way into the sums. Sixteen rows at a time, whose lines leave room for others
@@ -2988,10 +3080,6 @@ void NEO__FN(copy)(float *to, const float *from, int64_t n) {
 #define NEO__COPY_PART(size) /* stores by a mask are slow on some processors */                    \
     if (NEO__W > size && (n & size)) memcpy(to, from, size * sizeof *to), to += size, from += size;
     NEO__COPY_PART(8) NEO__COPY_PART(4) NEO__COPY_PART(2) NEO__COPY_PART(1)
-}
-NEO__KERNEL_INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int64_t width) {
-    const neo__tile_fn *tiles = width > NEO__W ? NEO__FN(tile2) : NEO__FN(tile1);
-    tiles[rows / 2](t);
 }
 /* The tile that holds `rows` rows: an odd number takes one more, whose sums nobody reads. */
 NEO__KERNEL_INLINE int64_t NEO__FN(tile_rows)(int64_t rows) {
@@ -3508,6 +3596,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(DOT_ROWS),
     NEO__FN(pack),
     NEO__FN(pack_transposed),
+    NEO__TRAIN(NEO__FN(turned)),
     NEO__TRAIN(NEO__FN(column_sums)),
     NEO__FN(interact_forward),
     NEO__TRAIN(NEO__FN(interact_backward)),

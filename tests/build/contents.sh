@@ -11,8 +11,8 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 18762 0 1 15 ;;
-    neo_kernels.h) echo 5975 0 0 2 ;;
+    neo.h) echo 18791 0 1 15 ;;
+    neo_kernels.h) echo 6064 0 0 2 ;;
     neo_run.h) echo 3261 0 0 0 ;;
     neo_store.h) echo 2997 0 0 0 ;;
     neo_state.h) echo 5312 0 0 0 ;;

@@ -239,8 +239,11 @@ static void few_rows(void) {
             check(&p, all_ctx, all_count);
         }
     const product edges[] = {{256, 513, 64, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
-                             {257, 514, 64, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0}};
-    for (int i = 0; i < 2; i++) check(&edges[i], all_ctx, all_count);
+                             {257, 514, 64, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
+                             {32, 400, 700, 0, 1, 0.0f, 1, NEO_ACT_RELU, 3}, /* weights in place: */
+                             {62, 200, 2200, 0, 1, 0.0f, 1, NEO_ACT_NONE, 5}, /* two segments */
+                             {128, 4200, 128, 0, 1, 0.0f, 0, NEO_ACT_RELU, 0}}; /* two tasks */
+    for (int i = 0; i < 5; i++) check(&edges[i], all_ctx, all_count);
 }
 /* A C of more than caches hold is written past them where it is aligned: the bits of one that is
    not. */
@@ -272,6 +275,7 @@ static void not_finite(void) {
                                    {1, 256, 300, 1, 0, 0.0f, 0, NEO_ACT_NONE, 0},
                                    {21, 70, 13, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0},
                                    {70, 1, 256, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0},
+                                   {32, 70, 600, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0},
                                    {35, 90, 600, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0}};
     static const float bad[] = {INFINITY, -INFINITY, NAN};
     for (size_t l = 0; l < sizeof list / sizeof *list; l++)
