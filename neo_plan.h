@@ -51,6 +51,7 @@
                >>impl-plan-pieces
      search    >>impl-plan-options >>impl-plan-place >>impl-plan-improve >>impl-plan-search
      calls     >>impl-plan-why >>impl-plan-file >>impl-profile >>impl-plan-calls >>impl-calibrate
+               >>impl-calibrate-device
 */
 #ifndef NEO_PLAN_H
 #define NEO_PLAN_H
@@ -124,6 +125,7 @@ typedef enum neo_layer_way {
     NEO_LAYER_REST_BACKWARD,
     NEO_LAYER_COUNT
 } neo_layer_way;
+enum { NEO_CACHE_MOST = 512 << 20 }; /* bytes: the largest cache that neo_calibrate tells */
 typedef struct neo_calibration {
     double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
     double update;   /* of backward and update, over the same bytes; 0: 2 */
@@ -150,7 +152,7 @@ typedef struct neo_calibration {
     double step_near; /* of one that a cache has kept since the last step; 0: as step */
     double cache;     /* bytes that are touched by which a parameter takes as long as half of both,
                          and of tables by which half of the rows are in a cache; 0: 2 MiB. See
-                         neo_step_seconds */
+                         neo_step_seconds. NEO_CACHE_MOST: no fewer were found to do so */
     double others; /* bytes a second that count as touched besides: others share the cache; 0 */
     double dots_far[2][2]; /* bytes likewise of a row of neo_interact, forward and backward, with
                               16 and with 128 columns, that what was used long before comes from
@@ -165,6 +167,11 @@ typedef struct neo_calibration {
     double layer[NEO_LAYER_COUNT][5];
 } neo_calibration;
 
+/* Calls by which a link is measured: exchanges, and all-reduces, in which a rank sends so many
+   bytes to the others of its level in all: NEO_LINK_LEAST, then 16 times as many, and so on. */
+enum { NEO_LINK_EXCHANGE, NEO_LINK_REDUCE, NEO_LINK_KINDS, NEO_LINK_SIZES = 4,
+       NEO_LINK_LEAST = 4096 };
+
 /* The ranks and their links, for predictions. */
 typedef struct neo_cluster {
     int32_t ranks;                  /* required */
@@ -175,6 +182,9 @@ typedef struct neo_cluster {
     neo_link link[NEO_LEVEL_COUNT]; /* of a rank, each way; bandwidth 0: 5e9 inside a node, 1e9
                                        between nodes. Threads of one process lend each other their
                                        rows of f32: 1e12 */
+    double link_us[NEO_LEVEL_COUNT][NEO_LINK_KINDS][NEO_LINK_SIZES]; /* of such a call, latencies
+                                       among them: a timeline's tasks take what lies between along
+                                       lines, and beyond by bandwidth. Zeros: by that alone */
     neo_calibration calibration;
     int64_t file_bytes;    /* of the file that each rank has below its memory, where neo_bags_desc
                               has a tier; 0: no limit */
@@ -379,10 +389,12 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 /* neo_calibrate: measure this machine as one rank with all threads of ctx (by neo_ctx_time_ns;
    one: by its CPU time): fills in memory_bandwidth, flops and calibration, and leaves the
    rest of *cluster. Takes some 15 seconds and 1.4 GB; where there are but 0.4, rows_large is not
-   measured. Links are not. Ranks that share a machine slow each other down: let all of them call it
-   at the same time. Ranks measure differently, and plans must not differ: broadcast *cluster, or
-   let one rank plan.
-   Errors: NEO_ERR_MEMORY. */
+   measured, and no cache above 128 MiB. Links are not. Ranks that share a machine slow each other
+   down: let all of them call it at the same time. Ranks measure differently, and plans must not
+   differ: broadcast *cluster, or let one rank plan. Where ctx has a device its figures are the
+   device's, of calls one by one: a step that is recorded (neo_cuda.cuh) begins short ones sooner.
+   Takes 5 GB of its memory.
+   Errors: NEO_ERR_MEMORY, NEO_ERR_DEVICE. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 /* neo_layer_seconds: what a layer of in x out weights takes a rank for so many samples: by
    cluster->calibration.layer, or by flops where that is zeros. bytes: that are touched between two
@@ -852,6 +864,9 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
         NEO__CHECK(neo__plan_positive(cluster->calibration.rows[i / 6][i / 3 % 2][i % 3]),
                    NEO_ERR_ARG,
                    "%s: a number of cluster.calibration.rows is not finite and from 0 up", fn);
+    for (int i = 0; i < 8 * (int)NEO_LEVEL_COUNT; i++)
+        NEO__CHECK(neo__plan_positive(cluster->link_us[i / 8][i / 4 % 2][i % 4]), NEO_ERR_ARG,
+                   "%s: a number of cluster.link_us is not finite and from 0 up", fn);
     for (int i = 0; i < NEO_LAYER_COUNT * 5; i++)
         NEO__CHECK(neo__plan_positive(cluster->calibration.layer[i / 5][i % 5]), NEO_ERR_ARG,
                    "%s: a number of cluster.calibration.layer is not finite and from 0 up", fn);
@@ -1004,8 +1019,8 @@ static void neo__plan_defaults(neo_plan *plan) {
                  has; far grows with tables, by rows_large (in update, of the row: f, as far as a
                  cache does not keep what a step touches, as forward has read it; of its state c, of
                  whole lines of a cache); a piece likewise, besides; a bag cached + e (far -
-                 cached), e: as far as a cache does not keep what a step touches (in update half of
-                 one, as forward has had its ids)
+                 cached), e: as far as a cache does not keep what half a step touches, as forward
+                 has had its ids, and backward its sums; before a lookup all of the optimizer's
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -1266,7 +1281,7 @@ static void neo__plan_rates(neo_plan *plan) {
                  touched = neo__plan_touched(plan) + 12.0 * params +
                            8.0 * desc->dense_values * samples +
                            desc->cluster.calibration.others * flops / desc->cluster.flops,
-                 away = neo__plan_far(&desc->cluster, touched);
+                 away = neo__plan_far(&desc->cluster, touched / 2.0 + 6.0 * params);
     plan->large = neo__plan_large(plan);
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
@@ -2978,7 +2993,8 @@ struct neo_timeline {
     int32_t *shown;        /* and the task that ends with it: [eaches] */
     int32_t count, eaches;
     int32_t ranks, per_node, all, per_node_of_all, merged; /* the plan's, all: of groups */
-    double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS], byte[NEO_LANE_COUNT]; /* likewise */
+    double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS]; /* likewise */
+    neo_cluster cluster; /* the plan's, for its links */
     neo__plan_load *share; /* likewise */
 };
 enum { NEO__TIMELINE_TABLES = 38, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
@@ -3066,6 +3082,18 @@ static int32_t neo__timeline_links(neo__timeline_build *build, const char *name,
     build->since = neo__timeline_later(build, since, last);
     return last;
 }
+/* Seconds of so many bytes of a call on a link, latencies apart. */
+static double neo__timeline_bytes(const neo_cluster *c, int level, int kind, double bytes) {
+    const double *us = c->link_us[level][kind],
+                 waits = (kind == NEO_LINK_REDUCE ? 2.0 : 1.0) * c->link[level].latency_us;
+    double x = 0.0, took = 0.0, next = (double)NEO_LINK_LEAST;
+    for (int i = 0; i < NEO_LINK_SIZES && us[i] > 0.0; i++, next *= 16.0) {
+        const double end = NEO__MAX((us[i] - waits) * 1e-6, took);
+        if (bytes < next) return took + (end - took) * (bytes - x) / (next - x);
+        x = next, took = end;
+    }
+    return took + (bytes - x) / c->link[level].bandwidth;
+}
 /* Adds the seconds and bytes of an all-reduce of ranks, of_node in a node: scattered and
    gathered, or, of few bytes (returns 1), up a tree of ranks and down again, hop by hop; between
    two ranks at once. */
@@ -3073,16 +3101,19 @@ static int neo__timeline_all_reduce(const neo_plan *plan, double bytes, double r
                                     double of_node, double *seconds, double *sent) {
     const int few = bytes <= (double)NEO__PLAN_TREE_BYTES;
     const double share[NEO_LEVEL_COUNT] = {(of_node - 1.0) / ranks, (ranks - of_node) / ranks},
-                 byte[NEO_LEVEL_COUNT] = {plan->model.local, plan->model.cross},
                  times = few && ranks < 3.0 ? 1.0 : 2.0;
     for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
-        const double latency = plan->desc.cluster.link[level].latency_us * 1e-6,
+        const neo_link *link = &plan->desc.cluster.link[level];
+        const double latency = link->latency_us * 1e-6,
                      ends = level == NEO_LEVEL_LOCAL ? of_node : ranks / of_node;
         double hops = 0.0;
         for (double k = 1.0; k < ends; k *= 2.0) hops += 1.0;
-        const double parts = few ? hops : share[level], waits = few ? hops : share[level] > 0.0;
-        seconds[level] += times * (parts * bytes * byte[level] + waits * latency);
-        sent[level] += 2.0 * bytes * share[level];
+        const double gone = 2.0 * bytes * share[level],
+                     takes = few ? times * hops * bytes / link->bandwidth
+                                 : neo__timeline_bytes(&plan->desc.cluster, level, NEO_LINK_REDUCE,
+                                                       gone);
+        seconds[level] += takes + times * (few ? hops : share[level] > 0.0) * latency;
+        sent[level] += gone;
     }
     return few;
 }
@@ -3094,6 +3125,11 @@ static int32_t neo__timeline_reduce(neo__timeline_build *build, const char *name
                                              build->plan->per_node_of_all, seconds, sent);
     return neo__timeline_links(build, name, unit, seconds, sent, few, x);
 }
+static double neo__timeline_exchange(const neo__timeline_build *build, int level, double bytes,
+                                     double times) {
+    return neo__timeline_bytes(&build->plan->desc.cluster, level, NEO_LINK_EXCHANGE, bytes) +
+           times * build->plan->model.latency[level];
+}
 /* A phase up to the links, with `times` their latency; and what its rank does after them. */
 static int32_t neo__timeline_send(neo__timeline_build *build, const char *name, int phase,
                                   double times, int32_t x) {
@@ -3104,17 +3140,19 @@ static int32_t neo__timeline_send(neo__timeline_build *build, const char *name, 
     double seconds[NEO_LEVEL_COUNT], sent[NEO_LEVEL_COUNT];
     x = neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE] / 2.0, x, -1);
     for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
-        const double on = part[level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS];
-        seconds[level] = on + times * m->latency[level];
-        sent[level] = on / (level == NEO_LEVEL_LOCAL ? m->local : m->cross);
+        sent[level] = level == NEO_LEVEL_LOCAL
+                          ? part[NEO_LANE_LOCAL] / m->local
+                          : (part[NEO_LANE_CROSS] + (back ? sums : 0.0)) / m->cross;
+        seconds[level] = neo__timeline_exchange(build, level, sent[level], times);
     }
-    if (back) seconds[NEO_LEVEL_LOCAL] = 0.0, seconds[NEO_LEVEL_CROSS] += sums;
-    if (back) sent[NEO_LEVEL_CROSS] += sums / m->cross;
+    if (back) seconds[NEO_LEVEL_LOCAL] = 0.0;
     x = neo__timeline_links(build, name, "", seconds, sent, 0, x);
     seconds[NEO_LEVEL_LOCAL] = 0.0;
-    seconds[NEO_LEVEL_CROSS] =
-        back || sums <= 0.0 ? 0.0 : sums + times * m->latency[NEO_LEVEL_CROSS];
     sent[NEO_LEVEL_CROSS] = sums / m->cross;
+    seconds[NEO_LEVEL_CROSS] =
+        back || sums <= 0.0
+            ? 0.0
+            : neo__timeline_exchange(build, NEO_LEVEL_CROSS, sent[NEO_LEVEL_CROSS], times);
     return neo__timeline_links(build, name, "", seconds, sent, 0, x);
 }
 static int32_t neo__timeline_receive(neo__timeline_build *build, const char *name, int phase,
@@ -3223,8 +3261,11 @@ static int32_t neo__timeline_meet(neo__timeline_build *build, int32_t x) {
     if (m->groups > m->merged) neo__timeline_averages(build->plan, seconds, sent);
     for (int level = 0; level < NEO_LEVEL_COUNT && m->groups <= m->merged; level++) {
         const double on = part[level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS];
-        seconds[0][level] = on > 0.0 ? on + m->latency_of_all[level] : 0.0;
         sent[0][level] = on / byte[level];
+        if (on > 0.0)
+            seconds[0][level] =
+                m->latency_of_all[level] + neo__timeline_bytes(&build->plan->desc.cluster, level,
+                                                               NEO_LINK_EXCHANGE, sent[0][level]);
     }
     x = neo__timeline_add(build, "replicas", "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE], x, -1);
     x = neo__timeline_links(build, "replicas", "", seconds[0], sent[0], 0, x);
@@ -3237,9 +3278,9 @@ static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, 
                  *back = build->plan->part[NEO__PLAN_BACKWARD];
     if (back[NEO__PLAN_SUMS] > 0.0) { /* and this thread waits for the node's part */
         const neo__plan_model *m = &build->plan->model;
-        const double seconds[NEO_LEVEL_COUNT] = {
-                         back[NEO_LANE_LOCAL] + m->latency[NEO_LEVEL_LOCAL], 0.0},
-                     sent[NEO_LEVEL_COUNT] = {back[NEO_LANE_LOCAL] / m->local, 0.0};
+        const double sent[NEO_LEVEL_COUNT] = {back[NEO_LANE_LOCAL] / m->local, 0.0},
+                     seconds[NEO_LEVEL_COUNT] = {
+                         neo__timeline_exchange(build, NEO_LEVEL_LOCAL, sent[0], 1.0), 0.0};
         gradients = neo__timeline_later(build, gradients, build->last[NEO_LANE_COMPUTE]);
         gradients = neo__timeline_links(build, "gradients", "", seconds, sent, 0, gradients);
     }
@@ -3531,6 +3572,12 @@ static neo__sample_set neo__sample_set_of(const neo_timeline *timeline, const ne
     }
     return set;
 }
+/* Seconds of what a task sends. */
+static double neo__sample_takes(const neo_timeline *timeline, const neo_task *task) {
+    const int reduces = !strcmp(task->name, "reduce") || !strcmp(task->name, "copies");
+    return neo__timeline_bytes(&timeline->cluster, task->lane == NEO_LANE_LOCAL ? 0 : 1,
+                               reduces ? NEO_LINK_REDUCE : NEO_LINK_EXCHANGE, task->bytes);
+}
 /* A task on its links, `times` as long. on: [all] seconds of each rank's share. */
 static void neo__sample_links(const neo_timeline *timeline, const neo_task *task, int sums,
                               double times, const double *on, double *end, double *scratch) {
@@ -3538,8 +3585,9 @@ static void neo__sample_links(const neo_timeline *timeline, const neo_task *task
     const int rounds = !strcmp(name, "reduce") || !strcmp(name, "copies") ? 2 : 1,
               lengths = !strcmp(name, "ids"), /* which travel first */
               back = lengths || !strcmp(name, "gradients"), local = task->lane == NEO_LANE_LOCAL;
-    const double latency = times * (task->seconds - task->bytes * timeline->byte[task->lane]) /
-                           (rounds + lengths);
+    const double latency =
+        times * NEO__MAX(task->seconds - neo__sample_takes(timeline, task), 0.0) /
+        (rounds + lengths);
     double *at = scratch, *takes = at + timeline->all;
     for (int32_t set = 0;; set++) {
         const neo__sample_set x = neo__sample_set_of(timeline, task, sums, set);
@@ -3567,14 +3615,15 @@ static int neo__sample_shares(const neo_timeline *timeline, const neo_task *task
     static const char *const names[NEO__PLAN_PHASES] = {"ids",       "lookup", "rows",
                                                         "gradients", "update", "replicas"};
     const int computes = task->lane == NEO_LANE_COMPUTE;
-    const double takes = computes ? task->seconds : task->bytes * timeline->byte[task->lane];
+    const double takes = computes ? task->seconds : neo__sample_takes(timeline, task);
     int p = 0, sums = 0;
     while (p < NEO__PLAN_PHASES && strcmp(names[p], task->name)) p++;
     const double *part = timeline->part[p < NEO__PLAN_PHASES ? p : 0];
     double of[NEO__PLAN_PARTS] = {0.0}, whole = 0.0;
     if (p < NEO__PLAN_PHASES) of[task->lane] = 1.0;
     if (task->lane == NEO_LANE_CROSS && part[NEO__PLAN_SUMS] > 0.0 && p < NEO__PLAN_PHASES) {
-        const double off = takes - part[NEO__PLAN_SUMS], other = takes - part[NEO_LANE_CROSS];
+        const double by = task->bytes / timeline->cluster.link[NEO_LEVEL_CROSS].bandwidth,
+                     off = by - part[NEO__PLAN_SUMS], other = by - part[NEO_LANE_CROSS];
         sums = off * off <= other * other;
         of[NEO__PLAN_SUMS] = sums || p == NEO__PLAN_BACKWARD;
         of[NEO_LANE_CROSS] = !sums || p == NEO__PLAN_BACKWARD;
@@ -3667,7 +3716,7 @@ static neo_status neo__timeline_make(const neo_plan *plan, const neo_dense_unit 
     made->share = (neo__plan_load *)(void *)(made->each + tasks);
     memcpy(made->share, plan->share, shares);
     memcpy(made->part, plan->part, sizeof made->part);
-    made->byte[NEO_LANE_LOCAL] = plan->model.local, made->byte[NEO_LANE_CROSS] = plan->model.cross;
+    made->cluster = plan->desc.cluster;
     neo_dense_unit *named = (neo_dense_unit *)(void *)((char *)made->share + shares);
     made->shown = (int32_t *)(void *)(named + count);
     char *text = (char *)(made->shown + tasks);
@@ -7309,20 +7358,21 @@ enum {
 };
 typedef struct neo__calibrate_job {
     float *memory; /* two buffers */
-    int64_t floats, tasks;
+    int64_t floats, tasks, apart;
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
     int64_t begin = neo__bucket_begin(job->floats, job->tasks, i),
             end = neo__bucket_begin(job->floats, job->tasks, i + 1);
     (void)worker;
-    memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
+    memcpy(job->memory + job->apart + begin, job->memory + begin,
            (size_t)(end - begin) * sizeof *job->memory);
 }
 /* The caches as a step's layers leave them, of every thread a share: pages are forgotten, too, and
    threads are awake. */
 static void neo__calibrate_others(neo_ctx *ctx, float *memory, int64_t bytes) {
-    neo__calibrate_job job = {memory, bytes / 4, neo_ctx_threads(ctx)};
+    neo__calibrate_job job = {memory, bytes / 4, neo_ctx_threads(ctx),
+                              NEO__MAX(bytes / 4, (int64_t)NEO__CALIBRATE_FLOATS)};
     neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
 }
 static void neo__calibrate_nothing(void *arg, int64_t i, int worker) {
@@ -7570,7 +7620,8 @@ static void neo__calibrate_width(const neo__calibrate_table *tables, int wide,
                                  neo_cluster *cluster) {
     enum { KINDS = NEO__CALIBRATE_KINDS, ROWWISE = NEO__CALIBRATE_ROWWISE, TABLE_SETS = 3 };
     static const int of_table[NEO__SET_LESS_NEAR] = {0, 1, 2, 1, 2}; /* by those of these sets */
-    const double ids = (double)NEO__CALIBRATE_IDS, all = (double)NEO__CALIBRATE_TABLES,
+    const double ids = (double)NEO__CALIBRATE_IDS,
+                 all = (double)NEO__CALIBRATE_TABLES,
                  less = (double)NEO__SET_LESS;
     double took[2][NEO__SET_COUNT][KINDS], one[KINDS]; /* bytes of a call; of a table */
     double(*rows)[2][3] = cluster->calibration.rows;
@@ -7763,30 +7814,43 @@ static double neo__calibrate_line(const neo__calibrate_behind *at, int count, do
 }
 /* Tensors that a cache has room for, in small pages, as those of most layers: what it keeps of
    larger ones, in huge pages, says nothing of those. The cache, and what others take of it, are
-   those by which a line through all that was measured is off least. pages: room, or NULL. */
+   those by which a line through all that was measured is off least; no cache is larger than what
+   was touched at most, beyond which nothing tells how long a parameter takes. pages: room, or
+   NULL. */
 static neo_status neo__calibrate_step(neo_ctx *ctx, float *pages, float *memory,
                                       neo_cluster *cluster) {
-    enum { COUNT = 12, SIZES = 48, RATES = 32 }; /* the first: to have a cache filled */
-    static const double mb[COUNT] = {0, 0, 4, 8, 16, 32, 64, 0, 4, 8, 16, 64},
-                        ms[COUNT] = {0, 0, 0, 0, 0, 0, 0, 16, 4, 8, 16, 32};
+    enum { COUNT = 14, SIZES = 56, RATES = 32 }; /* the first: to have a cache filled */
+    enum { LARGE = 2 }; /* the last: of those that memory may be lacking for */
+    static const double mb[COUNT] = {0, 0, 4, 8, 16, 32, 64, 0, 4, 8, 16, 64, 128, 256},
+                        ms[COUNT] = {0, 0, 0, 0, 0, 0, 0, 16, 4, 8, 16, 32, 0, 0};
     const double all = (double)NEO__CALIBRATE_PARAMS * (double)NEO__CALIBRATE_TENSORS,
                  scale = cluster->memory_bandwidth / all;
     neo_calibration *to = &cluster->calibration;
     neo__calibrate_behind at[COUNT];
     neo_cluster by = *cluster;
+    const size_t bytes = (size_t)NEO_CACHE_MOST;
+    float *wide = pages ? (float *)neo_alloc(ctx, bytes) : NULL;
+    const int count = wide ? (int)COUNT : (int)COUNT - (int)LARGE,
+              sizes = wide ? (int)SIZES : (int)SIZES - 8 * (int)LARGE;
     double slower, cached, most, off, least = DBL_MAX;
+    int best = 0;
     memset(at, 0, sizeof at);
     for (int i = 0; i < COUNT; i++) at[i].mb = mb[i], at[i].ms = ms[i];
-    NEO__TRY(neo__calibrate_step_runs(ctx, pages, memory, at, COUNT, &slower));
+    if (wide) memset(wide, 0, bytes);
+    const neo_status status =
+        neo__calibrate_step_runs(ctx, pages, wide ? wide : memory, at, count, &slower);
+    neo_free(ctx, wide, bytes);
+    NEO__TRY(status);
     by.calibration.cache = 4194304.0;
-    for (int size = 0; size <= SIZES; size++, by.calibration.cache *= 1.0905077326652577) {
+    for (int size = 0; size <= sizes; size++, by.calibration.cache *= 1.0905077326652577) {
         by.calibration.others = 0.0; /* an eighth of an octave more; then a quarter */
         for (int rate = 0; rate <= RATES; rate++) {
-            off = neo__calibrate_line(at + 1, COUNT - 1, all, &by, &cached, &most);
-            if (off < least) {
-                least = off;
+            off = neo__calibrate_line(at + 1, count - 1, all, &by, &cached, &most);
+            if (off < least * (size > best ? 0.95 : 1.0)) { /* else the smaller tells as well */
+                least = off, best = size;
                 to->step = most * scale, to->step_near = cached * scale;
-                to->cache = by.calibration.cache, to->others = by.calibration.others * slower;
+                to->cache = size < SIZES ? by.calibration.cache : (double)NEO_CACHE_MOST;
+                to->others = by.calibration.others * slower;
             }
             by.calibration.others = NEO__MAX(by.calibration.others * 1.189207115002721, 0.25e9);
         }
@@ -8164,6 +8228,532 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     neo__calibrate_factors(cluster, found->table, seconds_id, seconds_row);
     return NEO_OK;
 }
+/* ---------------------------------------------------------------------------
+   >>impl-calibrate-device
+
+   The same figures of a device, by calls that fill one. A few follow each other between two looks
+   at the clock, each when the device has done all: so what a call takes to begin is in its figure,
+   and of tables, whose calls wait for what was found in the ids, in that of a table. Of each width
+   and state of tables three calls, all ids as bags, fewer bags, and fewer ids, tell an id, a bag
+   and a table apart. Tables have 1 GiB, so that nothing is left for rows_large. A layer's weights
+   and the operands of products of rows that a cache has lost take their bytes: nothing shares the
+   device, and it reads ahead.
+   ------------------------------------------------------------------------ */
+#ifndef NEO__CALIBRATE_SHIFT
+#define NEO__CALIBRATE_SHIFT 0 /* sizes are halved so often, widths less often: of tests */
+#endif
+enum {
+    NEO__DEVICE_CALLS = NEO__CALIBRATE_SHIFT ? 1 : 8,
+    NEO__DEVICE_RUNS = NEO__CALIBRATE_SHIFT ? 1 : NEO__CALIBRATE_RUNS,
+    NEO__DEVICE_TURNS = 8, /* lists of ids */
+    NEO__DEVICE_IDS = NEO__MAX((1 << 18) >> NEO__CALIBRATE_SHIFT, 64),
+    NEO__DEVICE_COPY = (1 << 26) >> NEO__CALIBRATE_SHIFT,   /* floats, */
+    NEO__DEVICE_TABLES = (1 << 28) >> NEO__CALIBRATE_SHIFT, /* and of all tables */
+    NEO__DEVICE_PARAMS = NEO__MAX((1 << 20) >> NEO__CALIBRATE_SHIFT, 16),
+    NEO__DEVICE_EDGE = 4096 >> NEO__CALIBRATE_SHIFT / 2,
+    NEO__DEVICE_SAMPLES = 2048, /* and 8 times as many */
+    NEO__DEVICE_TENSORS = NEO__BLOCK_TENSORS + 4
+};
+typedef enum neo__device_kind {
+    NEO__DEVICE_COPIES, NEO__DEVICE_GEMM, NEO__DEVICE_LOOKUP, NEO__DEVICE_UPDATE, NEO__DEVICE_KEEP,
+    NEO__DEVICE_SPLIT, NEO__DEVICE_STEP, NEO__DEVICE_LAYER /* and on: neo_layer_way */
+} neo__device_kind;
+/* Calls of a kind, and all that they are of. */
+typedef struct neo__device_job {
+    neo_ctx *ctx;
+    int kind;
+    neo_tensor t[NEO__DEVICE_TENSORS];
+    neo_jagged batch;
+    const int64_t *ids; /* [NEO__DEVICE_TURNS][NEO__DEVICE_IDS], on the device */
+    neo_bags *bags;
+    neo__split_call *split;
+    neo_params *params;
+    neo_optim *optim;
+    neo_mlp *mlp;
+    neo_attention_desc attention;
+} neo__device_job;
+static int64_t neo__device_size(int64_t size, int halves) { return NEO__MAX(size >> halves, 1); }
+/* The rest of a transformer's block: norms, sums, GELU. */
+static neo_status neo__device_rest(neo_ctx *ctx, neo_tensor *of, int back) {
+    neo_tensor *t = of, *v = of + NEO__BLOCK_TENSORS;
+    for (int k = 0; k < 2; k++) {
+        const int stats = k ? NEO__BLOCK_STATS_2 : NEO__BLOCK_STATS_1;
+        if (back)
+            NEO__TRY(neo_layer_norm_backward(ctx, NULL, t[NEO__BLOCK_X], v[0], t[stats],
+                                             t[NEO__BLOCK_DN], t[NEO__BLOCK_DN], v[2], v[3]));
+        else
+            NEO__TRY(neo_layer_norm_forward(ctx, t[NEO__BLOCK_X], v[0], v[1], 1e-5f,
+                                            t[NEO__BLOCK_N1], t[stats]));
+        NEO__TRY(neo_add(ctx, t[NEO__BLOCK_OUT], t[back ? NEO__BLOCK_DN : NEO__BLOCK_X]));
+    }
+    if (!back)
+        return neo_activation_forward(ctx, NEO_ACT_GELU, t[NEO__BLOCK_WIDE], t[NEO__BLOCK_GELU]);
+    return neo_activation_backward(ctx, NEO_ACT_GELU, t[NEO__BLOCK_WIDE], neo_tensor_none(),
+                                   t[NEO__BLOCK_DWIDE], t[NEO__BLOCK_DWIDE]);
+}
+static neo_status neo__device_attend(neo_ctx *ctx, const neo_attention_desc *desc,
+                                     const neo_tensor *of, int back) {
+    const neo_tensor *t = of;
+    neo_tensor q[6];
+    const int64_t w = t[NEO__BLOCK_Y].shape[1];
+    for (int k = 0; k < 6; k++)
+        q[k] = neo_tensor_slice(t[k < 3 ? NEO__BLOCK_QKV : NEO__BLOCK_DQKV], 1, k % 3 * w, w);
+    if (!back)
+        return neo_attention_forward(ctx, desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
+                                     t[NEO__BLOCK_LSE]);
+    return neo_attention_backward(ctx, desc, q[0], q[1], q[2], t[NEO__BLOCK_Y], t[NEO__BLOCK_LSE],
+                                  t[NEO__BLOCK_DN], q[3], q[4], q[5]);
+}
+static neo_status neo__device_call(neo__device_job *job, int turn) {
+    neo_tensor *t = job->t;
+    const int way = job->kind - NEO__DEVICE_LAYER;
+    job->batch.ids = job->ids + (int64_t)(turn % NEO__DEVICE_TURNS) * NEO__DEVICE_IDS;
+    switch (job->kind) {
+    case NEO__DEVICE_COPIES: return neo_tensor_copy(job->ctx, t[0], t[1]);
+    case NEO__DEVICE_GEMM: return neo_gemm(job->ctx, NULL, t[0], t[1], t[2]);
+    case NEO__DEVICE_LOOKUP: return neo_bags_forward(job->bags, &job->batch, t[0]);
+    case NEO__DEVICE_UPDATE: return neo_bags_backward(job->bags, &job->batch, t[0], 1e-3f);
+    case NEO__DEVICE_KEEP:
+        NEO__TRY(neo_bags_accumulate(job->bags, &job->batch, t[0], NULL));
+        return neo_bags_step(job->bags, 1e-3f);
+    case NEO__DEVICE_SPLIT: return neo__device_split(job->ctx, job->split, "neo_calibrate");
+    case NEO__DEVICE_STEP:
+        if (t[0].data) NEO__TRY(neo_tensor_copy(job->ctx, t[0], t[1]));
+        return job->optim ? neo_optim_step(job->optim, 1e-3f) : NEO_OK;
+    default: break;
+    }
+    switch (way) {
+    case NEO_LAYER_FORWARD: return neo_mlp_forward(job->mlp, t[0], t[2]);
+    case NEO_LAYER_BACKWARD: return neo_mlp_backward(job->mlp, NULL, t[3], t[1]);
+    case NEO_LAYER_LAST: return neo_mlp_backward(job->mlp, NULL, t[3], neo_tensor_none());
+    case NEO_LAYER_DOTS: return neo_interact_forward(job->ctx, 0, t[0], t[1], t[5]);
+    case NEO_LAYER_DOTS_BACKWARD:
+        return neo_interact_backward(job->ctx, 0, t[0], t[1], t[2], t[3], t[4]);
+    case NEO_LAYER_ATTENTION:
+    case NEO_LAYER_ATTENTION_BACKWARD:
+        return neo__device_attend(job->ctx, &job->attention, t, way - NEO_LAYER_ATTENTION);
+    default: return neo__device_rest(job->ctx, t, way - NEO_LAYER_REST);
+    }
+}
+/* Seconds of a call. The first ones load kernels, and grow memory. */
+static neo_status neo__device_time(neo__device_job *job, int kind, double *seconds) {
+    NEO__ZERO(neo__calibrate_times, times);
+    job->kind = kind;
+    for (int run = -1, turn = 0; run < (int)NEO__DEVICE_RUNS; run++) {
+        NEO__TRY(neo_ctx_synchronize(job->ctx));
+        const int64_t began = neo_ctx_time_ns(job->ctx);
+        for (int i = 0; i < (int)NEO__DEVICE_CALLS; i++)
+            NEO__TRY(neo__device_call(job, turn++));
+        NEO__TRY(neo_ctx_synchronize(job->ctx));
+        if (run >= 0)
+            neo__calibrate_put(&times, 1e-9 * (double)(neo_ctx_time_ns(job->ctx) - began) /
+                                           (double)NEO__DEVICE_CALLS);
+    }
+    *seconds = neo__calibrate_low(&times);
+    return NEO_OK;
+}
+/* Zeros, of some rows and columns, as tensor i of a job; end frees them all. */
+static neo_status neo__device_take(neo__device_job *job, int i, int64_t rows, int64_t cols) {
+    const int64_t shape[2] = {rows, cols};
+    NEO__TRY(neo_tensor_alloc(job->ctx, NEO_F32, 2, shape, &job->t[i]));
+    return neo_tensor_zero(job->ctx, job->t[i]);
+}
+static neo_status neo__device_end(neo__device_job *job, neo_status status) {
+    for (int i = 0; i < (int)NEO__DEVICE_TENSORS; i++) neo_tensor_free(job->ctx, &job->t[i]);
+    neo_bags_destroy(job->bags), neo_mlp_destroy(job->mlp), neo_optim_destroy(job->optim);
+    neo_params_destroy(job->params);
+    neo_ctx *ctx = job->ctx;
+    memset(job, 0, sizeof *job);
+    job->ctx = ctx;
+    for (int i = 0; i < (int)NEO__DEVICE_TENSORS; i++) job->t[i] = neo_tensor_none();
+    return status;
+}
+
+/* ---- memory and products ---- */
+/* A copy, and a row of 16 columns among those of other tables that is packed by itself. */
+static neo_status neo__device_memory(neo__device_job *job, neo_cluster *to, double *row) {
+    const int64_t cols = 16 * NEO__CALIBRATE_SLICE, rows = NEO__DEVICE_COPY / cols;
+    double seconds;
+    for (int i = 0; i < 2; i++) NEO__TRY(neo__device_take(job, i, rows, cols));
+    NEO__TRY(neo__device_time(job, NEO__DEVICE_COPIES, &seconds));
+    to->memory_bandwidth = 2.0 * 4.0 * (double)NEO__DEVICE_COPY / seconds;
+    for (int i = 0; i < 2; i++) /* not its own: free takes a tensor as it was */
+        job->t[2 + i] = job->t[i], job->t[i] = neo_tensor_slice(job->t[i], 1, 0,
+                                                                NEO__CALIBRATE_SLICE);
+    const neo_status status = neo__device_time(job, NEO__DEVICE_COPIES, &seconds);
+    for (int i = 0; i < 2; i++) job->t[i] = job->t[2 + i], job->t[2 + i] = neo_tensor_none();
+    *row = seconds / (double)rows;
+    return status;
+}
+static neo_status neo__device_flops(neo__device_job *job, neo_cluster *to) {
+    const double edge = (double)NEO__DEVICE_EDGE;
+    double seconds;
+    for (int i = 0; i < 3; i++) NEO__TRY(neo__device_take(job, i, NEO__DEVICE_EDGE,
+                                                          NEO__DEVICE_EDGE));
+    NEO__TRY(neo__device_time(job, NEO__DEVICE_GEMM, &seconds));
+    to->flops = 2.0 * edge * edge * edge / seconds;
+    return NEO_OK;
+}
+
+/* ---- tables ---- */
+enum { NEO__DEVICE_NEAR, NEO__DEVICE_CACHED, NEO__DEVICE_FAR, NEO__DEVICE_STATES };
+enum { NEO__DEVICE_ALL, NEO__DEVICE_POOLED, NEO__DEVICE_FEW, NEO__DEVICE_SHAPES };
+/* Tables, and seconds of calls: lookup, update, and that with gradients that wait. */
+typedef struct neo__device_table {
+    int64_t dim;
+    neo_bag_optim_kind kind;
+    int32_t buckets;
+    int shapes, kept; /* the first shapes alone; kept: and pooled ones wait */
+    double took[3][NEO__DEVICE_STATES][NEO__DEVICE_SHAPES], split; /* split: of a sender */
+} neo__device_table;
+static int64_t neo__device_ids(int state, int shape) {
+    return NEO__DEVICE_IDS / (state == NEO__DEVICE_CACHED ? 4 : 1) /
+           (shape == NEO__DEVICE_FEW ? (int)NEO__SET_LESS : 1);
+}
+/* Ids of a state, of all turns, scattered: of few rows, of as many as a cache has, of each turn's
+   own. Rows are a power of two. */
+static void neo__device_list(int state, int64_t rows, int64_t *id) {
+    const int64_t each = neo__device_ids(state, NEO__DEVICE_ALL) / NEO__CALIBRATE_TABLES,
+                  among = state == NEO__DEVICE_FAR      ? rows
+                          : state == NEO__DEVICE_CACHED ? NEO__MIN(each, rows)
+                                                        : NEO__MAX(each / 32, 1);
+    for (int64_t i = 0; i < (int64_t)NEO__DEVICE_TURNS * NEO__DEVICE_IDS; i++)
+        id[i] = (i / NEO__DEVICE_IDS * each + i % each) * 0x9E3779B1 % among;
+}
+/* Seconds of what a sender does with ids: looks, counts, and places, in two parts of a table. */
+static neo_status neo__device_split_time(neo__device_job *job, int64_t rows, double *seconds) {
+    enum { TABLES = NEO__CALIBRATE_TABLES };
+    int64_t all[TABLES], first[TABLES + 1], part[2 * TABLES], counts[3 * TABLES];
+    NEO__ZERO(neo__split_found, found);
+    NEO__ZERO(neo__split_call, call);
+    for (int k = 0; k <= (int)TABLES; k++) {
+        first[k] = 2 * k;
+        if (k == (int)TABLES) break;
+        all[k] = rows, part[2 * k] = 0, part[2 * k + 1] = rows / 2;
+    }
+    NEO__TRY(neo__device_take(job, 3, 2, NEO__DEVICE_IDS)); /* ids of 8 bytes */
+    NEO__TRY(neo__device_take(job, 4, 2, NEO__DEVICE_IDS));
+    call.batch = &job->batch;
+    call.rows = all, call.first_part = first, call.part_row = part;
+    call.max_ids = NEO__DEVICE_IDS;
+    call.id_dtype = NEO_I64;
+    call.ids = job->t[3].data, call.lengths = (int32_t *)job->t[4].data;
+    call.counts = counts, call.found = &found;
+    job->split = &call;
+    const neo_status status = neo__device_time(job, NEO__DEVICE_SPLIT, seconds);
+    job->split = NULL;
+    neo_tensor_free(job->ctx, &job->t[3]);
+    neo_tensor_free(job->ctx, &job->t[4]);
+    return status;
+}
+/* Times of a state, whose ids the device has. t[0]: pooled rows, t[2]: offsets. */
+static neo_status neo__device_state(neo__device_job *job, neo__device_table *of, int state,
+                                    int64_t rows, int64_t *offsets) {
+    const neo_tensor pooled = job->t[0];
+    for (int shape = 0; shape < of->shapes; shape++) {
+        const int64_t ids = neo__device_ids(state, shape),
+                      pooling = shape == NEO__DEVICE_POOLED ? (int)NEO__CALIBRATE_POOLING : 1,
+                      bags = ids / pooling;
+        neo_tensor host = neo_tensor_1d(offsets, NEO_I64, bags + 1);
+        for (int64_t i = 0; i <= bags; i++) offsets[i] = i * pooling;
+        NEO__TRY(neo_tensor_copy(job->ctx, host, neo_tensor_slice(job->t[2], 0, 0, bags + 1)));
+        job->batch.batch = bags / NEO__CALIBRATE_TABLES;
+        job->t[0] = neo_tensor_slice(pooled, 0, 0, job->batch.batch);
+        const int ways = of->kept && shape == NEO__DEVICE_POOLED ? 3 : 2;
+        neo_status status = NEO_OK;
+        for (int way = 0; way < ways && status == NEO_OK; way++)
+            status = neo__device_time(job, NEO__DEVICE_LOOKUP + way, &of->took[way][state][shape]);
+        job->t[0] = pooled;
+        if (ways == 3 && status == NEO_OK) status = neo__device_split_time(job, rows, &of->split);
+        NEO__TRY(status);
+    }
+    return NEO_OK;
+}
+/* Times of all states, or of the one that a cache has. id: of all turns, then offsets. */
+static neo_status neo__device_bags(neo__device_job *job, neo__device_table *of, int only,
+                                   int64_t *id) {
+    const int64_t turns = NEO__DEVICE_TURNS, ids = NEO__DEVICE_IDS, all = turns * ids,
+                  rows = NEO__MAX(NEO__DEVICE_TABLES / of->dim / NEO__CALIBRATE_TABLES, 2),
+                  shape[2] = {all, ids + 1};
+    neo_table_desc table[NEO__CALIBRATE_TABLES];
+    char name[NEO__CALIBRATE_TABLES][12];
+    NEO__ZERO(neo_bags_desc, desc);
+    memset(table, 0, sizeof table);
+    for (int i = 0; i < (int)NEO__CALIBRATE_TABLES; i++) {
+        snprintf(name[i], sizeof name[i], "%d", i);
+        table[i].name = name[i];
+        table[i].rows = rows, table[i].dim = of->dim;
+        table[i].row_buckets = of->buckets;
+        table[i].init.kind = NEO_INIT_CONSTANT;
+        table[i].optim.kind = of->kind;
+    }
+    desc.tables = table, desc.table_count = NEO__CALIBRATE_TABLES;
+    desc.max_batch = ids / NEO__CALIBRATE_TABLES, desc.max_ids = ids;
+    desc.max_kept_rows = of->kept ? ids : 0;
+    NEO__TRY(neo_bags_create(job->ctx, &desc, &job->bags));
+    NEO__TRY(neo__device_take(job, 0, desc.max_batch, NEO__CALIBRATE_TABLES * of->dim));
+    for (int i = 0; i < 2; i++)
+        NEO__TRY(neo_tensor_alloc(job->ctx, NEO_I64, 1, &shape[i], &job->t[1 + i]));
+    job->ids = (const int64_t *)job->t[1].data;
+    job->batch.feature_count = NEO__CALIBRATE_TABLES;
+    job->batch.id_dtype = NEO_I64;
+    job->batch.offsets = (const int64_t *)job->t[2].data;
+    job->batch.place = NEO_DEVICE;
+    for (int state = 0; state < (int)NEO__DEVICE_STATES; state++) {
+        if (only && state != NEO__DEVICE_CACHED) continue;
+        neo__device_list(state, rows, id);
+        NEO__TRY(neo_tensor_copy(job->ctx, neo_tensor_1d(id, NEO_I64, all), job->t[1]));
+        NEO__TRY(neo__device_state(job, of, state, rows, id + all));
+    }
+    return NEO_OK;
+}
+/* Bytes of an id, a bag and a table in a state, from calls of all shapes. */
+static void neo__device_solve(const double took[NEO__DEVICE_SHAPES], int state, double scale,
+                              double *id, double *bag, double *table) {
+    const double ids = (double)neo__device_ids(state, NEO__DEVICE_ALL), less = NEO__SET_LESS,
+                 all = (double)NEO__CALIBRATE_TABLES, pooling = NEO__CALIBRATE_POOLING,
+                 x = took[NEO__DEVICE_ALL] * scale;
+    *table = NEO__MIN(NEO__MAX((less * took[NEO__DEVICE_FEW] * scale - x) / ((less - 1.0) * all),
+                               1.0), x / all / 2.0);
+    *bag = (x - took[NEO__DEVICE_POOLED] * scale) * pooling / (pooling - 1.0) / ids;
+    *id = (x - all * *table) / ids;
+    *bag = NEO__MAX(NEO__MIN(*bag, *id / 2.0), 1.0);
+    *id = NEO__MAX(*id - *bag, 1.0);
+}
+/* The curves of a width: see neo_calibration.rows. */
+static void neo__device_curves(const neo__device_table *tables, int wide, neo_cluster *to) {
+    const neo__device_table *rowwise = &tables[NEO__CALIBRATE_ROWWISE];
+    double(*rows)[2][3] = to->calibration.rows, id, bag, table;
+    for (int way = 0; way < 2; way++)
+        for (int state = 0; state < (int)NEO__DEVICE_STATES; state++) {
+            const double ids = (double)neo__device_ids(state, NEO__DEVICE_ALL);
+            neo__device_solve(rowwise->took[way][state], state, to->memory_bandwidth, &id, &bag,
+                              &table);
+            rows[NEO_ROWS_LOOKUP_BAG + way][wide][state] = bag;
+            rows[NEO_ROWS_LOOKUP_TABLE + way][wide][state] = table;
+            for (int k = 0; k < (way ? (int)NEO__CALIBRATE_KINDS : 1); k++) {
+                const double more = tables[k].took[way][state][NEO__DEVICE_ALL] -
+                                    rowwise->took[way][state][NEO__DEVICE_ALL];
+                rows[way ? (int)NEO_ROWS_SGD + k : (int)NEO_ROWS_LOOKUP][wide][state] =
+                    NEO__MAX(id + (way ? more * to->memory_bandwidth / ids : 0.0), 1.0);
+            }
+        }
+    for (int i = 0; i < (int)NEO_ROWS_COUNT; i++) /* what is farther takes no less */
+        for (int state = 1; state < (int)NEO__DEVICE_STATES; state++)
+            rows[i][wide][state] = NEO__MAX(rows[i][wide][state], rows[i][wide][state - 1]);
+}
+static void neo__device_factors(const neo__device_table *table, double row, neo_cluster *to) {
+    neo_calibration *by = &to->calibration;
+    double(*at)[3] = by->rows[NEO_ROWS_ROWWISE];
+    const double ids = (double)neo__device_ids(NEO__DEVICE_CACHED, NEO__DEVICE_POOLED),
+                 bags = ids / (double)NEO__CALIBRATE_POOLING, scale = to->memory_bandwidth,
+                 row_bytes = 4.0 * (double)table->dim, least = 1e-3;
+    double lookup[2], took[2];
+    for (int i = 0; i < 2; i++) {
+        lookup[i] = table[i].took[0][NEO__DEVICE_CACHED][NEO__DEVICE_POOLED];
+        took[i] = table[0].took[1 + i][NEO__DEVICE_CACHED][NEO__DEVICE_POOLED];
+    }
+    by->lookup = lookup[0] * scale / (8.0 * ids + 4.0 * bags + row_bytes * (ids + bags));
+    by->update = NEO__MAX((at[1][1] - at[0][1]) / (4.0 * (128.0 - 16.0)), 0.1);
+    by->copy = 1.0;
+    by->bucketed = NEO__MAX(lookup[1] / lookup[0], 1.0);
+    by->id = table[0].split / ids * scale;
+    by->sort = NEO__MAX(at[0][1] - by->update * (8.0 + 4.0 * 16.0), least);
+    by->row = NEO__MAX(row * scale - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE, least);
+    by->kept = NEO__MAX((took[1] - took[0]) / ids * scale - 2.0 * row_bytes, least);
+    memset(by->rows_large, 0, sizeof by->rows_large);
+}
+static neo_status neo__device_tables(neo__device_job *job, int64_t *id, double row,
+                                     neo_cluster *to) {
+    neo__device_table table[NEO__CALIBRATE_KINDS];
+    for (int wide = 0; wide < 2; wide++) {
+        memset(table, 0, sizeof table);
+        for (int k = 0; k < (int)NEO__CALIBRATE_KINDS; k++) {
+            table[k].dim = wide ? 128 : 16;
+            table[k].kind = neo__calibrate_rows_of(wide, k).kind;
+            table[k].shapes = k == NEO__CALIBRATE_ROWWISE ? (int)NEO__DEVICE_SHAPES : 1;
+            NEO__TRY(neo__device_end(job, neo__device_bags(job, &table[k], 0, id)));
+        }
+        neo__device_curves(table, wide, to);
+    }
+    memset(table, 0, sizeof table);
+    for (int i = 0; i < 2; i++) {
+        table[i].dim = NEO__CALIBRATE_DIM;
+        table[i].kind = NEO_BAG_ROWWISE_ADAGRAD;
+        table[i].shapes = NEO__DEVICE_POOLED + 1, table[i].kept = !i;
+        table[i].buckets = i ? (int32_t)NEO__CALIBRATE_BUCKETS : 0;
+        NEO__TRY(neo__device_end(job, neo__device_bags(job, &table[i], 1, id)));
+    }
+    neo__device_factors(table, row, to);
+    return NEO_OK;
+}
+
+/* ---- layers ---- */
+static neo_status neo__device_layer(neo__device_job *job, int64_t samples, const int64_t *shape,
+                                    double *seconds, int stride) {
+    NEO__ZERO(neo_mlp_desc, desc);
+    desc.name = "calibrate";
+    desc.max_batch = samples;
+    desc.width_count = 2;
+    desc.widths[0] = shape[0], desc.widths[1] = shape[1];
+    desc.act = desc.last_act = NEO_ACT_RELU;
+    NEO__TRY(neo_params_create(job->ctx, &job->params));
+    NEO__TRY(neo_mlp_create(job->ctx, job->params, &desc, &job->mlp));
+    for (int i = 0; i < 4; i++) NEO__TRY(neo__device_take(job, i, samples, shape[i / 2]));
+    for (int way = 0; way < (int)NEO_LAYER_DOTS; way++)
+        NEO__TRY(neo__device_time(job, NEO__DEVICE_LAYER + way, seconds + way * stride));
+    return NEO_OK;
+}
+static neo_status neo__device_layers(neo__device_job *job, neo_calibration *to) {
+    enum { COUNT = NEO__CALIBRATE_LAYERS };
+    double x[COUNT][5], seconds[NEO_LAYER_DOTS][COUNT];
+    int64_t samples[COUNT], shape[COUNT][2];
+    for (int i = 0; i < (int)COUNT; i++) {
+        for (int k = 0; k < 2; k++)
+            shape[i][k] =
+                neo__device_size(neo__calibrate_shapes[i / 2][k], NEO__CALIBRATE_SHIFT / 3);
+        samples[i] = neo__device_size(NEO__DEVICE_SAMPLES * (i % 2 ? 8 : 1), NEO__CALIBRATE_SHIFT);
+        NEO__TRY(neo__device_end(job, neo__device_layer(job, samples[i], shape[i], &seconds[0][i],
+                                                        COUNT)));
+    }
+    for (int way = 0; way < (int)NEO_LAYER_DOTS; way++) {
+        for (int i = 0; i < (int)COUNT; i++)
+            neo__layer_terms(x[i], (double)samples[i], shape[i][0], shape[i][1],
+                             (neo_layer_way)way);
+        neo__calibrate_fit(x, seconds[way], COUNT, to->layer[way]);
+    }
+    memset(to->layer_far, 0, sizeof to->layer_far); /* their bytes */
+    memset(to->dots_far, 0, sizeof to->dots_far);
+    return NEO_OK;
+}
+static neo_status neo__device_dots(neo__device_job *job, neo_calibration *to) {
+    double x[NEO__CALIBRATE_DOTS][5], seconds[2][NEO__CALIBRATE_DOTS];
+    for (int i = 0; i < (int)NEO__CALIBRATE_DOTS; i++) {
+        int64_t rows, dim;
+        int more;
+        (void)neo__calibrate_dots_of(i, &rows, &dim, &more);
+        const int64_t n = neo__device_size(NEO__DEVICE_SAMPLES * (i % 2 ? 8 : 1),
+                                           NEO__CALIBRATE_SHIFT),
+                      width[3] = {dim, (rows - 1) * dim, neo_interact_width(dim, rows - 1, 0)};
+        neo_status status = NEO_OK;
+        for (int k = 0; k < 6 && status == NEO_OK; k++)
+            status = neo__device_take(job, k, n, width[k % 3]);
+        for (int way = 0; way < 2 && status == NEO_OK; way++)
+            status = neo__device_time(job, NEO__DEVICE_LAYER + (int)NEO_LAYER_DOTS + way,
+                                      &seconds[way][i]);
+        NEO__TRY(neo__device_end(job, status));
+        neo__layer_terms(x[i], (double)(n * rows), dim, rows, NEO_LAYER_DOTS);
+    }
+    for (int way = 0; way < 2; way++)
+        neo__calibrate_fit(x, seconds[way], NEO__CALIBRATE_DOTS, to->layer[NEO_LAYER_DOTS + way]);
+    return NEO_OK;
+}
+/* Attention and the rest of a transformer's block: tensors as those of neo__calibrate_block. */
+static neo_status neo__device_block(neo__device_job *job, const neo__calibrate_block *of,
+                                    double *seconds, int stride) {
+    const int64_t w = of->dim * of->heads;
+    static const int widths[NEO__BLOCK_TENSORS] = {1, 1, 3, 1, 1, 1, 4, 4, 1, 1, 1, 3, 4, 0, 0, 0};
+    for (int k = 0; k < (int)NEO__DEVICE_TENSORS; k++) {
+        const int of_rows = k < (int)NEO__BLOCK_TENSORS;
+        const int64_t shape[2] = {of_rows ? of->n : w,
+                                  !of_rows                ? 1
+                                  : widths[k]             ? widths[k] * w
+                                  : k == NEO__BLOCK_LSE   ? of->heads
+                                                          : 2};
+        NEO__TRY(neo_tensor_alloc(job->ctx, NEO_F32, 1 + of_rows, shape, &job->t[k]));
+        NEO__TRY(neo_tensor_zero(job->ctx, job->t[k]));
+    }
+    job->attention.length = of->length, job->attention.heads = of->heads;
+    job->attention.causal = 1;
+    for (int way = 0; way < (of->attends ? 2 : 4); way++)
+        NEO__TRY(neo__device_time(job, NEO__DEVICE_LAYER + (int)NEO_LAYER_ATTENTION + way,
+                                  seconds + way * stride));
+    return NEO_OK;
+}
+static neo_status neo__device_blocks(neo__device_job *job, neo_calibration *to) {
+    enum { COUNT = NEO__CALIBRATE_BLOCKS };
+    double x[2][COUNT][5], seconds[4][COUNT];
+    for (int i = 0; i < (int)COUNT; i++) {
+        neo__calibrate_block of = neo__calibrate_block_of(i);
+        of.length = neo__device_size(of.length, NEO__CALIBRATE_SHIFT / 4);
+        of.n = NEO__MAX(16 * of.n >> NEO__CALIBRATE_SHIFT, of.length);
+        NEO__TRY(neo__device_end(job, neo__device_block(job, &of, &seconds[0][i], COUNT)));
+        neo__layer_terms(x[0][i], (double)(of.n * of.heads), of.dim, of.length,
+                         NEO_LAYER_ATTENTION);
+        neo__layer_terms(x[1][i], (double)of.n, of.dim * of.heads, 1, NEO_LAYER_REST);
+    }
+    for (int way = 0; way < 4; way++)
+        neo__calibrate_fit(x[way / 2], seconds[way],
+                           way < 2 ? (int)COUNT : (int)NEO__CALIBRATE_RESTS,
+                           to->layer[NEO_LAYER_ATTENTION + way]);
+    return NEO_OK;
+}
+/* Adagrad behind copies, less these alone: the cache is that by which its seconds follow best. */
+static neo_status neo__device_steps(neo__device_job *job, neo_cluster *to) {
+    enum { COUNT = 7, SIZES = 56 };
+    const int64_t params = NEO__DEVICE_PARAMS;
+    const double scale = to->memory_bandwidth / (double)params;
+    neo__calibrate_behind at[COUNT];
+    neo_cluster by = *to;
+    neo_optim *optim;
+    NEO__ZERO(neo_optim_desc, desc);
+    NEO__ZERO(neo_init, zeros);
+    double cached, memory, least = DBL_MAX;
+    memset(at, 0, sizeof at);
+    zeros.kind = NEO_INIT_CONSTANT;
+    desc.kind = NEO_OPTIM_ADAGRAD;
+    NEO__TRY(neo_params_create(job->ctx, &job->params));
+    NEO__TRY(neo_params_add(job->params, "calibrate", 1, &params, zeros, NULL));
+    NEO__TRY(neo_optim_create(job->ctx, job->params, &desc, &job->optim));
+    for (int i = 0; i < (int)COUNT; i++) {
+        double alone = 0.0, both;
+        at[i].mb = i ? (double)(4 << i) : 0.0; /* 8 to 256 MiB */
+        for (int k = 0; k < 2 && i; k++)
+            NEO__TRY(neo__device_take(job, k, 1, neo__device_size((int64_t)(1 << 20) << i,
+                                                                  NEO__CALIBRATE_SHIFT)));
+        NEO__TRY(neo__device_time(job, NEO__DEVICE_STEP, &both));
+        optim = job->optim, job->optim = NULL;
+        const neo_status status = i ? neo__device_time(job, NEO__DEVICE_STEP, &alone) : NEO_OK;
+        job->optim = optim;
+        for (int k = 0; k < 2; k++) neo_tensor_free(job->ctx, &job->t[k]);
+        NEO__TRY(status);
+        neo__calibrate_put(&at[i].took, NEO__MAX(both - alone, at[0].took.run[0] / 2.0));
+    }
+    by.calibration.others = to->calibration.others = 0.0;
+    by.calibration.cache = 2097152.0;
+    for (int size = 0; size <= (int)SIZES; size++, by.calibration.cache *= 1.0905077326652577) {
+        const double off = neo__calibrate_line(at, COUNT, (double)params, &by, &cached, &memory);
+        if (off >= least) continue;
+        least = off;
+        to->calibration.step = memory * scale, to->calibration.step_near = cached * scale;
+        to->calibration.cache = by.calibration.cache;
+    }
+    return NEO_OK;
+}
+/* Factors as a cluster file may have them: of a call that took long for few things, as many. */
+static void neo__device_bound(neo_calibration *by) {
+    double *const factors[] = {&by->lookup, &by->update, &by->bucketed, &by->id, &by->sort,
+                               &by->row, &by->kept, &by->step, &by->step_near};
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++)
+        *factors[i] = NEO__MIN(*factors[i], 1e6);
+}
+static neo_status neo__calibrate_device(neo__arena *work, neo_cluster *to) {
+    NEO__ZERO(neo__device_job, job);
+    double row;
+    int64_t *id;
+    job.ctx = work->ctx;
+    (void)neo__device_end(&job, NEO_OK); /* tensors are none */
+    NEO__TRY(NEO__ARENA(work, id, (NEO__DEVICE_TURNS + 1) * (int64_t)NEO__DEVICE_IDS + 1));
+    NEO__TRY(neo__device_end(&job, neo__device_memory(&job, to, &row)));
+    NEO__TRY(neo__device_end(&job, neo__device_flops(&job, to)));
+    NEO__TRY(neo__device_tables(&job, id, row, to));
+    NEO__TRY(neo__device_layers(&job, &to->calibration));
+    NEO__TRY(neo__device_dots(&job, &to->calibration));
+    NEO__TRY(neo__device_blocks(&job, &to->calibration));
+    NEO__TRY(neo__device_end(&job, neo__device_steps(&job, to)));
+    neo__device_bound(&to->calibration);
+    return NEO_OK;
+}
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     NEO__TRY(neo__check_live(ctx, "neo_calibrate", "ctx"));
     NEO__CHECK(cluster, NEO_ERR_ARG, "neo_calibrate: cluster is NULL");
@@ -8171,7 +8761,8 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     neo_cluster found = *cluster;
     work.ctx = ctx;
     work.function = "neo_calibrate";
-    neo_status status = neo__calibrate_all(&work, &found);
+    neo_status status = neo_ctx_device(ctx) ? neo__calibrate_device(&work, &found)
+                                            : neo__calibrate_all(&work, &found);
     neo__arena_free(&work);
     if (status == NEO_OK) *cluster = found;
     return status;

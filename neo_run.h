@@ -3188,7 +3188,7 @@ static const char *const neo__report_css[] = {
     "font-variant-numeric:tabular-nums}.y{right:100%;margin-right:8px;",
     "transform:translateY(-50%)}.x{top:100%;margin-top:9px;transform:translateX(-50%)}\n",
     ".tables{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),",
-    "1fr));gap:16px}.table{grid-column:1/-1}.slim{grid-column:auto}\n",
+    "1fr));gap:16px}.table{grid-column:1/-1}.slim+.slim,.slim:has(+.slim){grid-column:auto}\n",
     ".table{padding:16px 0 6px;min-width:0}.table h2{padding:0 18px 8px}.table div{",
     "overflow-x:auto}\n",
     "table{border-collapse:collapse;width:100%;font-size:.88rem;overflow-wrap:normal}\n",
@@ -3198,9 +3198,9 @@ static const char *const neo__report_css[] = {
     "footer{color:var(--soft);font-size:.78rem}\n",
     ".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{",
     "color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}\n",
-    ".slim:only-child{grid-column:1/-1}@media(max-width:600px){table{font-size:.78rem}",
-    "th,td{padding:6px 4px;font-size:inherit}th:first-child,td:first-child{padding-left:18px}",
-    "th:last-child,td:last-child{padding-right:18px}th,td:not(.n){white-space:normal}}\n",
+    "@media(max-width:600px){table{font-size:.78rem}th,td{padding:6px 4px;font-size:inherit}",
+    "th:first-child,td:first-child{padding-left:18px}th:last-child,td:last-child{",
+    "padding-right:18px}th,td:not(.n){white-space:normal}td:not(.n){overflow-wrap:anywhere}}\n",
     "@media print{body{background:#fff}figure,.table,.facts div{break-inside:avoid}}\n",
 };
 

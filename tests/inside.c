@@ -4,6 +4,9 @@
 #endif
 #define NEO__CALIBRATE_RUNS 3 /* of 8 */
 #define NEO__CALIBRATE_TIMES 2
+#if defined(EMULATED)
+#define NEO__CALIBRATE_SHIFT 12
+#endif
 #include "inside.h"
 
 #include <string.h>

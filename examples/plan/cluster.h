@@ -69,6 +69,9 @@ static inline int cluster_is_bytes(const char *what, int i) {
     return i == 0 && (strcmp(what, "memory") == 0 || strcmp(what, "tier") == 0 ||
                       strcmp(what, "cache") == 0);
 }
+/* Lines of what links take of calls of several sizes: [level][kind]. */
+static const char *const LINKS[NEO_LEVEL_COUNT][NEO_LINK_KINDS] = {
+    {"local_exchange", "local_reduce"}, {"cross_exchange", "cross_reduce"}};
 /* What numbers of a line go where, by its first two words; value NULL: it says something else. */
 static inline cluster_number cluster_place(neo_cluster *c, const char *what, const char *which,
                                            int *count) {
@@ -87,9 +90,22 @@ static inline cluster_number cluster_place(neo_cluster *c, const char *what, con
         return *count = 3, (cluster_number){what, c->calibration.layer_far, 0, 1e9};
     if (strcmp(what, "rows_large") == 0)
         return *count = 4, (cluster_number){what, c->calibration.rows_large[0], 0, 1e9};
+    for (int i = 0; i < NEO_LEVEL_COUNT * NEO_LINK_KINDS; i++)
+        if (strcmp(what, LINKS[i / NEO_LINK_KINDS][i % NEO_LINK_KINDS]) == 0)
+            return *count = NEO_LINK_SIZES,
+                   (cluster_number){what, c->link_us[i / NEO_LINK_KINDS][i % NEO_LINK_KINDS], 0,
+                                    1e12};
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (strcmp(what, numbers[i].name) == 0) return *count = 1, numbers[i];
     return none;
+}
+/* Whether a line of a file is of what an older plan --calibrate measured, which nothing reads any
+   longer: then it is said on stderr. */
+static inline int cluster_is_past(const char *path, int line, const char *what) {
+    if (strcmp(what, "step_large") != 0 || !line) return 0;
+    fprintf(stderr, "note: %s:%d: '%s' is of an older plan --calibrate and not read: predictions "
+            "are by what the other lines say; calibrate anew\n", path, line, what);
+    return 1;
 }
 /* The next word of *text, cut off in place, or NULL. (Ranks that are threads read at the same time:
    strtok has one place for all.) */
@@ -103,7 +119,7 @@ static inline char *cluster_word(char **text) {
 /* The names of lines that a file had: first words, of rows, layer and tier with the second. */
 enum { CLUSTER_LINES = 100 };
 typedef struct cluster_seen {
-    int count, line[CLUSTER_LINES];
+    int count, on_device, line[CLUSTER_LINES]; /* on_device: the file is of one */
     char name[CLUSTER_LINES][64];
 } cluster_seen;
 static inline int cluster_line_of(const cluster_seen *seen, const char *name) {
@@ -155,7 +171,8 @@ static const cluster_other OTHER_LINES[] = {
     {"checkpoint", NULL, 2, 0, {{1e-3, 1e12}, {0, 1e9}}, {NULL}},
     {"tier", "disk", 3, 0, {{1, 1e18}, {1, 1e15}, {0, 1e9}}, {NULL}},
     {"tier", "dram", 1, 0, {{1, 1e18}}, {"lru", "lfu"}},
-    {"pipeline", NULL, 0, 0, {{0, 0}}, {"off", "on"}}};
+    {"pipeline", NULL, 0, 0, {{0, 0}}, {"off", "on"}},
+    {"device", NULL, 0, 0, {{0, 0}}, {"cpu", "cuda"}}};
 /* NULL: there is no such line. */
 static inline const cluster_other *cluster_find(const char *what, const char *which) {
     for (size_t i = 0; i < sizeof OTHER_LINES / sizeof OTHER_LINES[0]; i++) {
@@ -175,6 +192,7 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
     snprintf(what, sizeof what, "%s", word);
     word = cluster_word(&text);
     snprintf(which, sizeof which, "%s", word ? word : "");
+    if (cluster_is_past(path, line, what)) return NEO_OK;
     cluster_number to = cluster_place(c, what, which, &count);
     const cluster_other *other = to.value ? NULL : cluster_find(what, which);
     if (!to.value && !other)
@@ -207,6 +225,7 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
         if (!word || (strcmp(word, words[0]) && strcmp(word, words[1])))
             return neo_fail(NEO_ERR_FORMAT, "%s:%d: %s%s%s: '%.40s' is neither %s nor %s", path,
                             line, what, space, which, word ? word : "", words[0], words[1]);
+        if (strcmp(what, "device") == 0) seen->on_device = strcmp(word, words[1]) == 0;
         word = cluster_word(&text);
     }
     if (word)
@@ -216,8 +235,9 @@ static inline neo_status cluster_read_line(neo_cluster *c, const char *path, int
     return NEO_OK;
 }
 /* Reads how fast a rank computes into *c; the other lines that a cluster has are only checked.
-   option: it names the file. */
-static inline neo_status cluster_read(const char *option, const char *path, neo_cluster *c) {
+   option: it names the file. device: as --device, of which a file may be. */
+static inline neo_status cluster_read(const char *option, const char *path, const char *device,
+                                      neo_cluster *c) {
     char text[8192], says[64];
     cluster_seen seen = {.count = 0};
     int line = 0, measured = 0;
@@ -235,6 +255,9 @@ static inline neo_status cluster_read(const char *option, const char *path, neo_
     else if (status == NEO_OK && !measured)
         status = neo_fail(NEO_ERR_FORMAT, "--%s %s: no line says how fast a rank computes, as "
                           "'flops 20e9' (plan --calibrate prints them)", option, path);
+    else if (status == NEO_OK && seen.on_device && strcmp(device, "cpu") == 0)
+        status = neo_fail(NEO_ERR_MISMATCH, "--%s %s:%d: 'device cuda': a GPU's figures, and "
+                          "--device is cpu", option, path, cluster_line_of(&seen, "device"));
     snprintf(says, sizeof says, "note: --%s", option);
     if (status == NEO_OK) cluster_note_lacks(&seen, says, path);
     (void)fclose(f);

@@ -7,6 +7,7 @@
      build/plan examples/plan/models/a1.model examples/plan/clusters/zionex.cluster \
          --ranks 8..4096 --sweep --set cross.bandwidth=25e9 */
 #include "disk.h" /* first: it asks the system for more */
+#include "../train/device.h"
 #include "../train/same_file.h"
 #include "sets.h"
 #include "sweep.h"
@@ -73,17 +74,19 @@ static const char HELP[] =
     "                   print it behind the plan, from memory_bandwidth on, as lines for such a\n"
     "                   file in place of its own; mpirun ... plan_mpi: its links, too\n"
     "  --disk FILE      of --calibrate: measures the tier disk, too, by a file that is made there\n"
+    "  --device D       of --calibrate: cpu, cuda (links between all GPUs here, too) or cuda:N: a\n"
+    "                   GPU's figures, by build/plan_cuda, or with mpirun build/plan_nccl\n"
     "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n"
     "  --sets CLUSTER   all four there, beside what is recalled of the models they stand for\n";
 
 /* Options before OPT_VERBOSE have a value. */
 enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SETS, OPT_SET,
-       OPT_PROFILE, OPT_REPLICAS, OPT_SYNC, OPT_DISK, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE,
-       OPT_SWEEP, OPT_WEAK, OPT_RISK, OPT_HELP, OPTIONS };
+       OPT_PROFILE, OPT_REPLICAS, OPT_SYNC, OPT_DISK, OPT_DEVICE, OPT_VERBOSE, OPT_JSON,
+       OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_RISK, OPT_HELP, OPTIONS };
 static const char *const NAMES[OPTIONS] = {
     "--memory", "--all", "--plan", "--out", "--svg", "--timeline", "--ranks", "--sets", "--set",
-    "--profile", "--replicas", "--sync-every", "--disk", "--verbose", "--json", "--calibrate",
-    "--sweep", "--weak", "--risk", "--help"};
+    "--profile", "--replicas", "--sync-every", "--disk", "--device", "--verbose", "--json",
+    "--calibrate", "--sweep", "--weak", "--risk", "--help"};
 enum { MOST_SETS = 64 };
 typedef struct command {
     const char *given[OPTIONS]; /* values, or NULL */
@@ -92,6 +95,7 @@ typedef struct command {
     int files, sets, first, last; /* ranks of a sweep */
     int groups, ranks, per_node;  /* replicas, 0: auto; and all ranks */
     links links;
+    device_choice device;
 } command;
 
 /* What belongs to a sweep and what does not. Returns 2 after an error. */
@@ -171,6 +175,11 @@ static int parse(int argc, char **argv, command *c) {
         fprintf(stderr, "plan: --plan and --all both say where tables are: leave one out\n");
         return 2;
     }
+    if (c->given[OPT_DEVICE] && !c->given[OPT_CALIBRATE])
+        return fprintf(stderr, "plan: --device: is of --calibrate\n"), 2;
+    c->device.name = c->given[OPT_DEVICE] ? c->given[OPT_DEVICE] : "cpu";
+    if (device_check(c->device.name) != NEO_OK)
+        return fprintf(stderr, "plan: %s\n", neo_last_error()), 2;
     return parse_files(c) || parse_sweep(c) || parse_sets(c) ? 2 : 0;
 }
 
@@ -267,16 +276,36 @@ static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **
     return status;
 }
 
+/* Of a GPU, and of its host's memory, or of ctx. */
+static neo_status calibrate(neo_ctx *ctx, job *j, const command *c) {
+    neo_cluster *to = &j->desc.cluster;
+    device_choice choice = c->device;
+    neo_ctx_desc desc = {.threads = neo_ctx_threads(ctx)};
+    neo_ctx *on = NULL;
+    neo_status status = device_open(0, 0, &choice, &desc.device);
+    if (!desc.device) return status == NEO_OK ? neo_calibrate(ctx, to) : status;
+    status = neo_ctx_create(&desc, &on);
+    if (status == NEO_OK) status = neo_calibrate(on, to);
+    if (status == NEO_OK) status = disk_measure(on, NULL, &to->host_bandwidth, &to->host_row_us);
+    neo_ctx_destroy(on);
+    device_close(desc.device);
+    j->on_device = 1;
+    return status;
+}
 static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **plan) {
     const command *c = user;
     const char *file = c->given[OPT_PLAN], *all = c->given[OPT_ALL], *out = c->given[OPT_OUT];
     neo_placement placement = NEO_TABLE_WISE;
     neo_status status = NEO_OK;
-    if (c->given[OPT_CALIBRATE]) status = neo_calibrate(ctx, &j->desc.cluster);
+    if (c->given[OPT_CALIBRATE]) status = calibrate(ctx, j, c);
     if (status == NEO_OK && c->given[OPT_DISK])
-        status = disk_measure(c->given[OPT_DISK], &j->desc.cluster);
+        status = disk_measure(NULL, c->given[OPT_DISK], &j->desc.cluster.file_bandwidth,
+                              &j->desc.cluster.file_row_us);
     for (int level = 0; level < NEO_LEVEL_COUNT; level++)
-        if (c->links.link[level].bandwidth > 0) j->desc.cluster.link[level] = c->links.link[level];
+        if (c->links.link[level].bandwidth > 0) {
+            j->desc.cluster.link[level] = c->links.link[level];
+            memcpy(j->desc.cluster.link_us[level], c->links.us[level], sizeof c->links.us[level]);
+        }
     j->threads = neo_ctx_threads(ctx);
     if (status == NEO_OK && all) status = neo_placement_parse(all, &placement);
     if (status != NEO_OK) return status;
@@ -520,7 +549,8 @@ int main(int argc, char **argv) {
                        argv[argc - 1]), 2;
 
     if (c.given[OPT_CALIBRATE]) {
-        const neo_comm_desc one = {.ranks = 1};
+        const neo_comm_desc one = {.ranks = device_count(c.device.name),
+                                   .open_device = device_open, .open_user = &c.device};
         if (neo_comm_init_env(&one, links_measure, &c.links) != NEO_OK)
             return fprintf(stderr, "plan: --calibrate: %s\n", neo_last_error()), 1;
         if (c.links.rank > 0) return 0; /* the first has the rest to do */

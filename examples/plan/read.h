@@ -29,9 +29,13 @@
      flops 10e12
      local 200e9 2                    links inside a node: bytes per second of a rank, latency in us
      cross 7e9 10                     and between nodes
+     cross_exchange 12 25 160 2300    us of an exchange in which a rank sends 4 KiB, 64 KiB, 1 MiB,
+                                      16 MiB to other nodes; 0 from where it was not measured;
+                                      likewise cross_reduce, local_exchange, local_reduce
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
                                       bucketed, id, sort, row, kept, step, step_near,
-                                      cache, others
+                                      cache, others (step_large, of older files, is passed over
+                                      with a note)
      dots_far 100 500 150 700         likewise, rows_large, and layer_far of three numbers
      host_bandwidth 25e9              of ranks on GPUs, with rows in host memory: bytes per second
                                       between both; likewise host_row_us, us of a row besides
@@ -42,6 +46,7 @@
                                       last; of products of rows dots, dots-backward; of attention
                                       attention, attention-backward, rest, rest-backward
      pipeline on                      exchanges run beside computation
+     device cuda                      the figures are of GPUs (plan --calibrate --device cuda)
      tier dram 24GiB lfu              of copies of tables, and of rows in memory, which come and go
                                       as neo_tier does it (lfu or lru); all others lie in
      tier disk 2TiB 3e9 5             a file: its bytes, bytes per second, and us that a row takes
@@ -87,6 +92,7 @@ typedef struct job {
     neo_tier_desc tier; /* memory_bytes 0: all rows are in memory */
     const neo_profile *profile; /* or NULL */
     int32_t threads;
+    int on_device; /* the cluster's figures are of one */
     risk risk;
 } job;
 
@@ -370,6 +376,7 @@ static int cluster_line(job *j, source *s) {
     double v[4] = {0};
     const int measured = measured_line(c, s), is_tier = strcmp(what, "tier") == 0;
     if (measured) return measured;
+    if (cluster_is_past(s->path, s->line, what)) return s->words;
     if (is_tier) which = word_at(s, 1);
     const cluster_other *line = cluster_find(what, which);
     if (!line && is_tier) fail_at(s, "neither dram nor disk:", which);
@@ -391,6 +398,7 @@ static int cluster_line(job *j, source *s) {
     else if (strcmp(what, "failures") == 0) j->risk.mtbf = v[0], j->risk.restart = v[1];
     else if (strcmp(what, "checkpoint") == 0) j->risk.every = v[0], j->risk.takes = v[1];
     else if (strcmp(what, "pipeline") == 0) j->desc.pipeline = second;
+    else if (strcmp(what, "device") == 0) j->on_device = second;
     else if (!is_tier) {
         neo_link *link = &c->link[what[0] == 'l' ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS];
         link->bandwidth = v[0], link->latency_us = v[1];

@@ -370,6 +370,8 @@ static void print_cluster(job *j, int json) {
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (*numbers[i].value > 0)
             print_figures(json, numbers[i].name, "", 1, numbers[i].value, "");
+    if (!json && k->cache >= NEO_CACHE_MOST)
+        printf("# cache: the largest that is told: parameters took longer up to there\n");
     print_figures(json, "dots_far", "", 4, k->dots_far[0], "");
     print_figures(json, "rows_large", "", 4, k->rows_large[0], "");
     print_figures(json, "layer_far", "", 3, k->layer_far, "");
@@ -378,5 +380,6 @@ static void print_cluster(job *j, int json) {
     for (int i = 0; i < NEO_LAYER_COUNT; i++)
         print_figures(json, "layer", WAYS[i], 5, k->layer[i], "");
     if (!json) printf("threads %d\n", j->threads);
+    if (j->on_device) printf(json ? ",\n  \"device\": \"cuda\"" : "device cuda\n");
 }
 #endif

@@ -22,6 +22,14 @@ static inline neo_status device_check(const char *name) {
         return neo_fail(NEO_ERR_ARG, "--device: '%s' is none of cpu, cuda, cuda:N", name);
     return NEO_OK;
 }
+/* How many devices a name stands for. */
+static inline int device_count(const char *name) {
+#ifdef EXAMPLE_CUDA
+    if (strcmp(name, "cuda") == 0 && neo_cuda_device_count() > 1) return neo_cuda_device_count();
+#endif
+    (void)name;
+    return 1;
+}
 /* user: a device_choice. *device: NULL for the CPU. */
 static inline neo_status device_open(int rank, int local, void *user, neo_device **device) {
     const device_choice *choice = (const device_choice *)user;
@@ -42,6 +50,13 @@ static inline neo_status device_open(int rank, int local, void *user, neo_device
     (void)local;
     return neo_fail(NEO_ERR_UNSUPPORTED, "--device: this program was built without CUDA; "
                                          "`make cuda` builds one with it");
+#endif
+}
+static inline void device_close(neo_device *device) {
+#ifdef EXAMPLE_CUDA
+    neo_cuda_device_destroy(device);
+#else
+    (void)device;
 #endif
 }
 /* A training step on a GPU as one launch: the calls between begin and end. Without a graph (NULL:

@@ -20,7 +20,7 @@ budget() {
     neo_serve.h) echo 3061 0 0 0 ;;
     neo_comm.h) echo 4471 0 0 40 ;;
     neo_nccl.h) echo 666 0 0 0 ;;
-    neo_plan.h) echo 8182 0 0 1 ;;
+    neo_plan.h) echo 8773 0 0 1 ;;
     neo_fsdp.h) echo 7399 0 0 0 ;;
     neo_cuda.cuh) echo 9230 0 0 32 ;;
     esac

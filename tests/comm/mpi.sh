@@ -73,6 +73,7 @@ links_over() {
     start 2 "$E/plan_mpi" "$W/links.model" "$W/links.cluster" --calibrate --set threads=1
     sed -n '/^memory_bandwidth/,$p' "$W/out" >>"$W/links.cluster"
     if grep -qE '^local [0-9.e+]+ [0-9.]+ # quartiles' "$W/links.cluster" &&
+        [ "$(grep -cE '^local_(exchange|reduce)( [0-9.e+]+){4}$' "$W/links.cluster")" = 2 ] &&
         ! grep -q '^cross' "$W/links.cluster"; then
         pass
     else

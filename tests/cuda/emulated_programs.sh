@@ -237,6 +237,39 @@ END
         --sums perhaps
     refused "NCCL's sums without NCCL" "make nccl" "$B/tests/emulated_dlrm" --synthetic 60 \
         --sums nccl
+    # plan --calibrate of GPUs: all that a cluster file has of a rank, links of a node, and host
+    # memory; the file makes the same plan, and is a device's.
+    plan=$B/tests/emulated_plan_nccl
+    [ -x "$plan" ] || plan=$B/tests/emulated_plan
+    printf 'batch 100\ntable a 100x16 2\nunit bottom beside 13-64-16\n' >"$W/a.model"
+    printf 'ranks 4 4\nmemory 64MiB\n' >"$W/a.cluster"
+    NEO_EMU_GPUS=2 "$plan" "$W/a.model" "$W/a.cluster" --set threads=1 --calibrate --device cuda \
+        >"$W/a.plan" 2>"$W/err"
+    sed -n '/^memory_bandwidth/,$p' "$W/a.plan" >>"$W/a.cluster"
+    names="memory_bandwidth flops lookup update copy bucketed id sort row kept step step_near cache"
+    for name in $names host_bandwidth local 'layer [a-z-]*' 'rows [a-z-]*'; do
+        [ "$(grep -cE "^$name [0-9.e+-]*[1-9]" "$W/a.cluster")" = \
+            "$(case $name in layer* | rows*) echo 9 ;; *) echo 1 ;; esac)" ] && pass ||
+            fail "plan --calibrate --device cuda: $name: $(tail -3 "$W/a.plan" "$W/err")"
+    done
+    sed '/^memory_bandwidth/,$d' "$W/a.plan" >"$W/a.before"
+    "$plan" "$W/a.model" "$W/a.cluster" >"$W/out" 2>"$W/err"
+    same "a plan by a device's figures" "$(cat "$W/out" "$W/err")" "$(cat "$W/a.before")"
+    if grep -q '^device cuda$' "$W/a.cluster" && grep -q 'one after another [1-9]' "$W/out"; then
+        pass
+    else
+        fail "a device's cluster file: $(cat "$W/a.cluster" "$W/out")"
+    fi
+    refused "a GPU's figures for the CPU" "'device cuda': a GPU's figures, and --device is cpu" \
+        "$B/tests/emulated_dlrm" --synthetic 60 --cluster "$W/a.cluster" --show-plan
+    "$B/tests/emulated_dlrm" --synthetic 60 --batch 20 --rows 300 --device cuda --show-plan \
+        --cluster "$W/a.cluster" >"$W/out" 2>"$W/err" && pass || fail "$(tail -2 "$W/err")"
+    refused "plan on a GPU that is not there" "ordinal is 9" "$plan" "$W/a.model" "$W/a.cluster" \
+        --calibrate --device cuda:9
+    refused "plan on a device of another kind" "'tpu' is none of cpu, cuda, cuda:N" "$plan" \
+        "$W/a.model" "$W/a.cluster" --calibrate --device tpu
+    refused "plan of a device, not measured" "is of --calibrate" "$plan" "$W/a.model" \
+        "$W/a.cluster" --device cuda
     refused "keys and bags that repeat" "is for --device cpu" "$B/tests/emulated_dlrm" \
         --synthetic 60 --keys --dedup --device cuda
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 \
@@ -253,6 +286,14 @@ for name in dlrm gpt; do
         skip "$name without CUDA: it is not built"
     fi
 done
+if [ -x "$B/plan" ]; then
+    printf 'batch 100\ntable a 100x16 2\n' >"$W/a.model"
+    echo 'ranks 1 1' >"$W/a.cluster"
+    refused "plan without CUDA" "built without CUDA" "$B/plan" "$W/a.model" "$W/a.cluster" \
+        --calibrate --device cuda
+else
+    skip "plan without CUDA: it is not built"
+fi
 [ ! -x "$B/dlrm_cuda" ] || . tests/cuda/refused.sh
 
 finish cuda/emulated_programs

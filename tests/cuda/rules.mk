@@ -18,8 +18,10 @@ cxx      = $(shell command -v $(CXX) 2>/dev/null)
 has_nvcc = $(shell command -v $(NVCC) 2>/dev/null)
 has_nccl = $(wildcard $(CUDA)/include/nccl.h)
 emulator = $(if $(cxx),$(B)/tests/cuda/emulator/test_emulator)
-emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt gpu ops)
-over_nccl = $(patsubst %,$(B)/tests/%_nccl,cuda/comm cuda/shard emulated_dlrm emulated_gpt)
+emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt gpu ops \
+    $(if $(has_nccl),,plan))
+over_nccl = $(patsubst %,$(B)/tests/%_nccl,cuda/comm cuda/shard emulated_dlrm emulated_gpt \
+    emulated_plan)
 
 # ---- by nvcc; gpu.sh says what is done with them ----
 
@@ -82,6 +84,7 @@ $(B)/tests/cuda/emulator/kernels: tests/cuda/emulator/kernels.cpp
 $(kernels): $(B)/tests/cuda/emulator/kernels ; ln -f $< $@
 $(B)/tests/cuda/graph: libs += -Wl,--wrap=calloc
 $(B)/tests/cuda/graph: small += -DCOUNT_CALLOC
+$(B)/tests/emulated_plan $(B)/tests/emulated_plan_nccl: small += -DDISK_ROWS=512
 $(emulated): $(B)/tests/%: $$(call source_of,$$(subst emulated_,,$$*)) $(B)/tests/emulated.a
 	$(on_cpu) -o $@ $< $(objects) -lstdc++ $(libs)
 $(over_nccl): $(B)/tests/%_nccl: $$(call source_of,$$(subst emulated_,,$$*)) \

@@ -593,6 +593,19 @@ for line in dots_far rows_large layer_far; do
     same "a file without $line" "$(grep -c "older.cluster: .* but none '$line'.*--calibrate" \
         "$W/err")" 1
 done
+# What an older one measured is passed over, with a note; a what-if of it is refused.
+{ cat "$W/measured.cluster"; echo 'step_large 0.7 # a share'; } >"$W/older.cluster"
+"$B/plan" "$W/skewed.model" "$W/older.cluster" >"$W/out" 2>"$W/err"
+at=$(grep -n '^step_large' "$W/older.cluster" | cut -d: -f1)
+same "a file with step_large" "$(grep -c "^note: .*older.cluster:$at: 'step_large' .*anew$" \
+    "$W/err")$(cmp "$W/out" "$W/again" 2>&1)" 1
+refused_set='step_large=0.5'
+if "$B/plan" "$W/skewed.model" "$W/measured.cluster" --set "$refused_set" >"$W/out" 2>"$W/err"; then
+    fail "--set $refused_set is accepted"
+else
+    same "--set $refused_set" "$(cat "$W/err")" \
+        "plan: --set $refused_set: nothing that a model or a cluster has: 'step_large'"
+fi
 # --json has what was measured, too.
 "$measures" "$W/skewed.model" "$W/measured.cluster" --calibrate --json >"$W/out" 2>"$W/err"
 if command -v python3 >/dev/null 2>&1; then

@@ -611,6 +611,50 @@ static void timeline_by_hand(double flops, double local_speed, double cross_spee
     neo_timeline_destroy(timeline);
     neo_plan_destroy(plan);
 }
+/* What links take of several sizes: as a line through them it is a bandwidth, whatever the cluster
+   says of one; a curve is followed along lines, beyond its last size by the bandwidth. */
+static void timeline_by_sizes(void) {
+    static const neo_placement ways[] = {NEO_TABLE_WISE, NEO_COLUMN_WISE, NEO_TABLE_ROW_WISE,
+                                         NEO_ROW_WISE};
+    neo_cluster *c = &m.d.cluster;
+    neo_plan *plan[2];
+    for (int turn = 0; turn < 40; turn++) {
+        double took[2][2];
+        int64_t count;
+        model_random(1 + (int)below(5), 2 + (int)below(7), (int)below(4));
+        m.d.dense_params = 10000;
+        for (int i = 0; i < 2; i++) {
+            if (i) {
+                const neo_piece *p = neo_plan_pieces(plan[0], &count);
+                for (int k = 0; k < NEO_LEVEL_COUNT * NEO_LINK_KINDS * NEO_LINK_SIZES; k++) {
+                    const int level = k / 8, kind = k / 4 % 2, size = k % 4;
+                    c->link_us[level][kind][size] = (1 + kind) * c->link[level].latency_us +
+                                                    1e6 * (4096 << 4 * size) / (level ? 1e9 : 5e9);
+                }
+                c->link[0].bandwidth = 1e8, c->link[1].bandwidth = 1e7;
+                REQUIRE_OK(from(p, count, &plan[1]));
+            } else REQUIRE_OK(neo_plan_create_uniform(ctx, &m.d, ways[turn % 4], &plan[0]));
+            for (int pipelined = 0; pipelined < 2; pipelined++) {
+                neo_timeline *timeline;
+                REQUIRE_OK(neo_timeline_create(plan[i], NULL, 0, pipelined, &timeline));
+                took[i][pipelined] = neo_timeline_sum_of(timeline).seconds;
+                neo_timeline_destroy(timeline);
+            }
+        }
+        for (int k = 0; k < 2; k++) {
+            CHECK_NEAR(took[1][k] / took[0][k], 1, 1e-9);
+            neo_plan_destroy(plan[k]);
+        }
+    }
+    memcpy(c->link_us[1][1], (double[]){14, 34, 34, 0}, sizeof c->link_us[1][1]);
+    c->link[1] = (neo_link){5, 1e9}; /* two latencies of a reduction are in what was measured */
+    static const double at[][2] = {{0, 0}, {2048, 2}, {4096, 4}, {34816, 14}, {65536, 24},
+                                   {524288, 24}, {1048576, 24}, {2048576, 1024}};
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++)
+        CHECK_NEAR(1e6 * neo__timeline_bytes(c, 1, NEO_LINK_REDUCE, at[i][0]), at[i][1], 1e-6);
+    c->link_us[0][1][2] = -1;
+    CHECK_ERR(neo_plan_create(ctx, &m.d, &plan[0]), NEO_ERR_ARG, "cluster.link_us");
+}
 static void timelines(void) {
     const neo_dense_unit wrong[] = {
         {NULL, 1, 1, 0, NULL, 0, {0, 0}}, {"u", -1, 1, 0, NULL, 0, {0, 0}},
@@ -623,6 +667,7 @@ static void timelines(void) {
     timeline_by_hand(1e9, 5e9, 1e9);   /* computation hides the links */
     timeline_by_hand(1e13, 1e8, 1e9);  /* links inside the node are the slow ones */
     timeline_by_hand(1e13, 1e11, 1e7); /* the next ids are last */
+    timeline_by_sizes();
     for (int turn = 0; turn < 60; turn++) {
         model_random(1 + (int)below(5), 1 + (int)below(9), (int)below(4));
         REQUIRE_OK(neo_plan_create_uniform(ctx, &m.d, (neo_placement)(turn % NEO_PLACEMENT_COUNT),
@@ -976,8 +1021,8 @@ static void curves(void) {
         s = neo_plan_step_of(plan);
         taken[i / 2][i % 2] -= i < 2 ? s.lookup : s.update;
         neo_plan_destroy(plan);
-        const double(*near)[3] = i < 2 ? lookup : adam, cols = 48.0 / 112, x = bags[0][1 + i % 2],
-                    y = bags[1][1 + i % 2];
+        const double(*near)[3] = i < 2 ? lookup : adam, cols = 48.0 / 112,
+                    x = bags[0][1 + i % 2], y = bags[1][1 + i % 2];
         CHECK_NEAR(taken[i / 2][i % 2],
                    batch * (x + (y - x) * cols - near[0][0] - (near[1][0] - near[0][0]) * cols) /
                        20e9, 1e-12);
@@ -1072,7 +1117,7 @@ static void measured(void) {
     }
     CHECK(c.calibration.step > 0 && c.calibration.step < 1e4);
     CHECK(c.calibration.step_near > 0 && c.calibration.step_near <= c.calibration.step);
-    CHECK(c.calibration.cache >= 4 << 20 && c.calibration.cache <= 257 << 20);
+    CHECK(c.calibration.cache >= 4 << 20 && c.calibration.cache <= 513 << 20);
     CHECK(c.calibration.others >= 0 && c.calibration.others <= 1e14);
     for (int i = 0; i < 4; i++)
         CHECK(c.calibration.dots_far[i / 2][i % 2] >= 0 &&

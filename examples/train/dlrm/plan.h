@@ -142,7 +142,7 @@ static neo_status check_words(options *o) {
     TRY(check_widths("bottom", o->bottom, o->dim));
     TRY(check_widths("top", o->top, 0));
     if (o->summary || only_counts(o)) return NEO_OK;
-    if (o->cluster) TRY(cluster_read("cluster", o->cluster, &o->measured));
+    if (o->cluster) TRY(cluster_read("cluster", o->cluster, o->machine.device, &o->measured));
     if (strcmp(o->plan, "auto") && neo_placement_parse(o->plan, &placement) != NEO_OK &&
         stat(o->plan, &s) != 0 && errno == ENOENT)
         REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);

@@ -225,8 +225,9 @@ static neo_status set_up(run *r) {
     const char *cluster = r->o->cluster;
     TRY(advise_memory(agree(r->me.comm, prepare(r)), "activations",
                       "--recompute, or a smaller --batch (with more --accumulate) or --context"));
-    TRY(agree(r->me.comm,
-              cluster && !r->me.rank ? cluster_read("cluster", cluster, &r->cluster) : NEO_OK));
+    TRY(agree(r->me.comm, cluster && !r->me.rank ? cluster_read("cluster", cluster,
+                                                                r->o->machine.device, &r->cluster)
+                                                 : NEO_OK));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(device_group(r->me.comm, r->o->machine.sums, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;

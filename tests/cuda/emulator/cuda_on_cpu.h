@@ -47,7 +47,8 @@
      neo_emu_queued()            tasks that wait in streams
      neo_emu_waits()             waits for streams, events or the device, of this thread so far
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
-     neo_emu_set_device_count(n) 0: "no device"
+     neo_emu_set_device_count(n) 0: "no device"; until it is called NEO_EMU_GPUS of the environment,
+                                 or 1
      neo_emu_reached(a, b)       was GPU a given access to the memory of GPU b?
      neo_emu_fail_after(n)       the n-th call from now (1 is the next) fails once; 0: never.
                                  Releases, device queries by value and cudaGetLastError do not
@@ -394,8 +395,9 @@ struct state {
 /* Never destroyed: exit handlers of others may still call. */
 NEO_EMU_QUICK inline state &g() {
     static state *s = [] {
-        const char *text = getenv("NEO_EMU_SEED");
+        const char *text = getenv("NEO_EMU_SEED"), *count = getenv("NEO_EMU_GPUS");
         state *made = new state;
+        if (count) made->device_count = atoi(count);
         made->seed = made->random = text ? strtoull(text, nullptr, 10) : 0;
         return made;
     }();
