@@ -1738,8 +1738,10 @@ typedef struct neo_table_desc {
    tables "<bags>.key_step", from which ages count, also where weights alone are loaded.
    Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
    On a device rows and states are in its memory; who has one is the host's to say, as ever: ids of
-   a batch come to it, and their rows go back. Not there (NEO_ERR_UNSUPPORTED): a batch with an
-   inverse, a step that is recorded (neo_cuda_graph_begin).
+   a batch come to it, and their rows go back. A recorded step (neo_cuda_graph_begin) finds rows,
+   and gives them to keys, when its calls are made: keys stay as they are then behind an error that
+   leaves calls out, with their first rows. Not there (NEO_ERR_UNSUPPORTED): an inverse of a batch
+   in the device's memory; in a recorded step, rows below it.
    ---- */
 
 /* ---- narrow rows ----
@@ -2788,9 +2790,10 @@ typedef struct neo__split_found {
     int64_t bag, id; /* the first bag with decreasing offsets; the first id outside, where bounds
                         are NEO_BOUNDS_ERROR, counted from the batch's first; -1: none */
     int64_t at, begin, what; /* of either: its bag, where that begins; its end, or the id */
+    int64_t feature, sample;
 } neo__split_found;
 typedef struct neo__split_call {
-    const neo_jagged *batch; /* T x B, in memory of the device */
+    const neo_jagged *batch; /* T x B, in memory of the device; an inverse: see >>cuda-ids */
     const int64_t *rows, *first_part, *part_row; /* host: [T], [T + 1], [parts] */
     neo_bounds bounds;
     int64_t max_ids; /* that ids and weights have room for */
@@ -2815,7 +2818,8 @@ typedef struct neo__ids_source {
     int64_t batch; /* bags of each of its features; 0: those of a run are of one */
 } neo__ids_source;
 typedef struct neo__ids_run {
-    int64_t bags, from, from_id; /* so many bags, from bag `from` on; from_id: with lengths */
+    int64_t bags, from, from_id; /* so many bags, from bag `from` on; from_id: with lengths; or
+                                    where in a list they are */
     int64_t to;                  /* bags before it */
     int64_t step;                /* with lengths 1 */
     int64_t listed;              /* a list has numbers below it, which count from `from` on */
@@ -2836,18 +2840,19 @@ struct neo__later;
 typedef struct neo__join_call {
     const neo__ids_run *run; /* host, [runs] */
     const neo__ids_source *source; /* host, [sources] */
-    const int32_t *list;     /* [bags], or NULL */
+    const int32_t *list;     /* or NULL */
     int64_t runs, sources, bags; /* bags of all runs */
     int64_t samples;     /* with a list: of each feature of the new order */
     neo_dtype id_dtype;
     int64_t max_ids;     /* where there are more, none is written */
     int64_t *to_offsets; /* NULL: not wanted */
     int32_t *to_lengths;
+    int32_t *to_inverse; /* of lengths with ~: see >>cuda-ids; or NULL */
     void *to_ids;
     float *to_weights;
     const struct neo__later *later; /* NULL: bags are sound, and ids fit. Else they are looked at,
                                        and nothing is written where they do not; its answer:
-                                       neo__join_found. Not of the processor */
+                                       neo__join_found */
 } neo__join_call;
 /* Places of what travels for each id: the runs' numbers `to` .. to + bags are from, from + step,
    ...; those of the batch's ids behind them (neo__split_call.places) are counted from the first one
@@ -3676,9 +3681,10 @@ typedef struct neo__optim_call {
     float *most;     /* host; a NaN above all */
     /* While the device records: a norm with `later` leaves sums and most alone; the factor that
        limits it to clip_norm stays there, and a step with clip_there takes it for step.clip. A norm
-       that is not finite stops the recorded step. group: whose sums count, or NULL. */
+       that is not finite stops the recorded step. group: whose sums count, or NULL. rates_there:
+       LAMB's moments leave the rates there, its step takes them. */
     float clip_norm;
-    int clip_there;
+    int clip_there, rates_there;
     const neo_group *group;
     const neo__optim_others *others; /* of both; or NULL */
     neo__later later; /* answer: neo__optim_found */
@@ -3907,6 +3913,7 @@ struct neo_device {
        sent), and errors of data come at the end. */
     int32_t recording;
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
+    uint32_t launched;  /* how often recorded calls were launched */
     int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
     int32_t narrow_tensors; /* of attention and norms may be bf16: see neo_attention_dtype */
@@ -3943,10 +3950,11 @@ struct neo_device {
     neo_status (*encode)(neo_device *d, const neo__wire_call *call);
     neo_status (*decode)(neo_device *d, const neo__wire_call *call);
     neo_status (*rows)(neo_device *d, const neo__rows_call *call);
+    neo_status (*ids_unique)(neo_device *d, const neo__unique_call *call);
+    /* Not of the processor: */
     neo_status (*ids_split)(neo_device *d, const neo__split_call *call);
     neo_status (*ids_join)(neo_device *d, const neo__join_call *call);
-    neo_status (*ids_unique)(neo_device *d, const neo__unique_call *call);
-    neo_status (*ids_fold)(neo_device *d, const neo__fold_call *call); /* not of the processor */
+    neo_status (*ids_fold)(neo_device *d, const neo__fold_call *call);
     neo_status (*ids_places)(neo_device *d, const neo__places_call *call);
     /* See neo__event_make; event_wait: from any thread. */
     void *(*event_make)(neo_device *d);
@@ -4001,7 +4009,8 @@ struct neo_device {
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
                                   int64_t *fresh, const neo__later *later);
     neo_status (*bags_give_slots)(neo_device *d, const neo__bags_job *j, int by_value);
-    neo_status (*bags_drop_slots)(neo_device *d, const neo__bags_job *j); /* from slot_count on */
+    neo_status (*bags_drop_slots)(neo_device *d, const neo__bags_job *j); /* from slot_count on;
+                                                                             -1: from counted[0] */
     /* See neo__bags_dense_sum; not of the processor. Rows of sorted records are marked, and their
        slots are their places in `sums`; and records of all marked rows, as if they were sorted. */
     neo_status (*bags_dense_slots)(neo_device *d, const neo__bags_job *j, unsigned char *marks);
@@ -11514,12 +11523,12 @@ NEO_API void neo_optim_destroy(neo_optim *o) {
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
 /* While a step is recorded the norm need not come to the host, unless others must be added to it
-   here (neo_optim_add_squares; ranks that add no sums there) or LAMB needs it. Norm and factor come
-   later: see >>deferred-answers. */
+   here (neo_optim_add_squares; ranks that add no sums there). Norm and factor come later: see
+   >>deferred-answers. */
 static int neo__optim_norm_stays_on_device(const neo_optim *o) {
     const int adds = o->group.sum_there && o->desc.clip_norm_type <= FLT_MAX;
     return o->ctx->on->recording && (o->group.size == 1 || adds) && !o->has_squares &&
-           o->param_count > 0 && o->desc.kind != NEO_OPTIM_LAMB;
+           o->param_count > 0;
 }
 /* Norm and factor of the last step come now, if it is still being recorded. */
 static void neo__optim_settle(const neo_optim *o) {
@@ -11734,17 +11743,19 @@ NEO_API int neo_norms_largest(const neo_param_norm *norms, int count) {
 }
 
 /* ---- the step ---- */
-/* The trust ratio of each parameter enters its span's lr. */
-static neo_status neo__optim_lamb_rates(neo_optim *optim, const neo__step *step, float lr) {
+/* The trust ratio of each parameter enters its span's lr. A device keeps it, where none but ranks
+   of a recorded step add to the norms. */
+static neo_status neo__optim_lamb_rates(neo_optim *optim, neo__optim_call *step, float lr) {
+    const neo_group *group = optim->group.size > 1 ? &optim->group : NULL;
     for (int i = 0; i < 2 * optim->param_count; i++) neo_exact_zero(&optim->norm[i]);
-    NEO__ZERO(neo__optim_call, call);
+    step->rates_there =
+        optim->ctx->device && (!group || (optim->ctx->on->recording && group->sum_there));
+    neo__optim_call call = *step;
     call.pass = NEO__OPTIM_LAMB_MOMENTS;
-    call.step = *step;
     call.sums = optim->norm;
+    call.group = group;
     NEO__TRY(neo__optim_run(optim, &call));
-    for (int i = 0; i < optim->param_count; i++)
-        for (int k = 0; k < 2 && optim->spans[i].elsewhere; k++)
-            neo_exact_zero(&optim->norm[2 * i + k]);
+    if (call.rates_there) return NEO_OK;
     NEO__TRY(neo__optim_share(optim, optim->norm, 2 * optim->param_count));
     for (int i = 0; i < optim->param_count; i++) {
         const double w = sqrt(neo_exact_value(&optim->norm[2 * i]));
@@ -11812,7 +11823,7 @@ static neo_status neo__optim_step_inside(neo_optim *optim, float lr) {
     call.step = neo__optim_numbers(desc, optim->step + 1, (double)lr, clip);
     call.clip_there = later;
     if (later) call.others = optim->others;
-    if (desc->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(optim, &call.step, lr));
+    if (desc->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(optim, &call, lr));
     for (int i = 0; optim->open && i < optim->param_count; i++)
         if (optim->spans[i].moved) optim->spans[i].count = 0;
     const neo_status status = neo__optim_run(optim, &call);
@@ -11895,7 +11906,7 @@ static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *call
     const neo__vec_kernels *vec = ctx->vec;
     float *m = span->state[0], *v = span->state[1];
     vec->lamb_moments(&call->step, span->grad, m, v, span->count);
-    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
+    for (int64_t at = 0; at < span->count && !span->elsewhere; at += NEO__BLOCK) {
         const int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
         const float *w = span->w + at;
         neo_exact_add(sums, vec->block_square(w, n));
@@ -12268,7 +12279,8 @@ static void neo__jagged_note(neo__jagged_writer *writer, const neo_jagged *jagge
         if (writer->runs == to->max_runs)
             writer->status = neo__jagged_more_runs(to, writer->fn);
         if (writer->status != NEO_OK) return;
-        const neo__ids_run run = {bags, first, 0, writer->bags, step, listed, s, writer->feature};
+        const int64_t at = writer->bags;
+        const neo__ids_run run = {bags, first, at, at, step, listed, s, writer->feature};
         to->run[writer->runs++] = run;
     }
     writer->bags += bags;
@@ -12365,141 +12377,14 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
     return NEO_OK;
 }
 #if !defined(NEO_INFERENCE)
-/* ---- ids by parts of rows, bags in another order: see neo__split_call, neo__join_call ---- */
-/* The part of an id of feature f, and its row less the first one there; -1: it is in none. */
-static int64_t neo__split_part(const neo__split_call *call, int32_t f, int64_t id, int64_t *row) {
-    int64_t part = call->first_part[f], end = call->first_part[f + 1];
-    if ((uint64_t)id >= (uint64_t)call->rows[f]) {
-        if (call->bounds == NEO_BOUNDS_DROP) return -1;
-        id = id < 0 ? 0 : call->rows[f] - 1;
-    }
-    if (part == end) return -1;
-    while (end - part > 1) {
-        const int64_t mid = part + (end - part) / 2;
-        if (call->part_row[mid] <= id) part = mid;
-        else end = mid;
-    }
-    *row = id - call->part_row[part];
-    return part;
-}
-/* Returns whether the batch is sound. */
-static int neo__split_look(const neo__split_call *call, neo__split_found *found) {
-    const neo_jagged *j = call->batch;
-    const int64_t bags = neo_jagged_bag_count(j), *offsets = j->offsets;
-    found->bag = found->id = -1;
-    if (bags == 0) return 1;
-    found->first = offsets[0];
-    found->ids = offsets[bags] - offsets[0];
-    for (int64_t i = 0; i < bags; i++) {
-        if (offsets[i] <= offsets[i + 1]) continue;
-        found->bag = found->at = i, found->begin = offsets[i], found->what = offsets[i + 1];
-        return 0;
-    }
-    if (offsets[0] < 0 || found->ids > call->max_ids) return 0;
-    for (int64_t i = 0; i < bags; i++)
-        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
-            const int64_t id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
-            if ((uint64_t)id < (uint64_t)call->rows[i / j->batch]) continue;
-            if (found->outside++ > 0 || call->bounds != NEO_BOUNDS_ERROR) continue;
-            found->id = k - offsets[0];
-            found->at = i, found->begin = offsets[i], found->what = id;
-        }
-    return found->id < 0;
-}
-/* Count the id at offset k of a bag; then, where its part's count has become its first place, put
-   it there. */
-static void neo__split_id(const neo__split_call *call, int64_t bag, int64_t k, int put) {
-    const neo_jagged *j = call->batch;
-    const int64_t f = bag / j->batch, id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
-    const size_t size = neo_dtype_size(call->id_dtype);
-    int64_t row;
-    const int64_t part = neo__split_part(call, (int32_t)f, id, &row);
-    if (!put) call->counts[call->first_part[j->feature_count] + f]++;
-    if (part < 0 && put && call->places) call->places[k - j->offsets[0]] = -1;
-    if (part < 0) return;
-    const int64_t at = call->counts[part]++;
-    if (put && call->places) call->places[k - j->offsets[0]] = (int32_t)at;
-    if (!put) call->lengths[part * j->batch + bag % j->batch]++;
-    else neo__int_encode(call->id_dtype, row, (char *)call->ids + (size_t)at * size);
-    if (put && call->weights) call->weights[at] = j->weights ? j->weights[k] : 1.0f;
-}
-static neo_status neo__cpu_ids_split(neo_device *device, const neo__split_call *call) {
-    const neo_jagged *j = call->batch;
-    const int64_t parts = call->first_part[j->feature_count], bags = neo_jagged_bag_count(j);
-    int64_t *counts = call->counts;
-    (void)device;
-    memset(call->found, 0, sizeof *call->found);
-    memset(counts, 0, (size_t)(parts + j->feature_count) * sizeof *counts);
-    if (!neo__split_look(call, call->found) || bags == 0) return NEO_OK;
-    memset(call->lengths, 0, (size_t)(parts * j->batch) * sizeof *call->lengths);
-    for (int put = 0; put < 2; put++) {
-        for (int64_t i = 0; i < bags; i++)
-            for (int64_t k = j->offsets[i]; k < j->offsets[i + 1]; k++)
-                neo__split_id(call, i, k, put);
-        for (int64_t p = 0, at = 0; p < parts && !put; p++) {
-            const int64_t count = counts[p];
-            counts[p] = at, at += count;
-        }
-    }
-    for (int64_t p = parts - 1; p > 0; p--) counts[p] -= counts[p - 1]; /* they had become ends */
-    return NEO_OK;
-}
-/* Offsets and lengths; or, `put`, ids. Returns how many there are. */
-static int64_t neo__join_runs(const neo__join_call *call, int put) {
-    const size_t size = neo_dtype_size(call->id_dtype);
-    int64_t at = 0;
-    for (const neo__ids_run *run = call->run; run < call->run + call->runs; run++) {
-        const neo__ids_source *source = call->source + run->source;
-        int64_t from = run->from_id;
-        for (int64_t to = run->to; to < run->to + run->bags; to++) {
-            const int64_t b =
-                run->from + (call->list ? call->list[to] : (to - run->to) * run->step);
-            const int64_t *offset = source->offsets ? source->offsets + b : NULL;
-            const int64_t n = offset ? offset[1] - offset[0]
-                                     : neo__jagged_id(source->lengths,
-                                                      source->length_dtype == NEO_I32, b);
-            if (offset) from = offset[0];
-            if (!put && call->to_offsets) call->to_offsets[to] = at;
-            if (!put && call->to_lengths) call->to_lengths[to] = (int32_t)n;
-            for (int64_t k = 0; k < n && put; k++) {
-                const int64_t id =
-                    neo__jagged_id(source->ids, source->id_dtype == NEO_I32, from + k);
-                neo__int_encode(call->id_dtype, id, (char *)call->to_ids + (size_t)(at + k) * size);
-                if (call->to_weights)
-                    call->to_weights[at + k] = source->weights ? source->weights[from + k] : 1.0f;
-            }
-            at += n, from += n;
-        }
-    }
-    if (!put && call->to_offsets) call->to_offsets[call->bags] = at;
-    return at;
-}
-static neo_status neo__cpu_ids_join(neo_device *device, const neo__join_call *call) {
-    (void)device;
-    if (neo__join_runs(call, 0) <= call->max_ids && call->to_ids) (void)neo__join_runs(call, 1);
-    return NEO_OK;
-}
-static neo_status neo__cpu_ids_places(neo_device *device, const neo__places_call *call) {
-    (void)device;
-    for (const neo__ids_run *run = call->run; run < call->run + call->runs; run++)
-        for (int64_t i = 0; i < run->bags; i++)
-            call->to[run->to + i] = (int32_t)(run->from + i * run->step);
-    for (int64_t i = 0; i < call->ids; i++) {
-        int64_t number = call->place[i], part = call->parts - 1;
-        while (number >= 0 && call->first[part] > number) part--;
-        if (number >= 0) number += call->base[part] - call->first[part];
-        call->to[call->count + i] = (int32_t)number;
-    }
-    return NEO_OK;
-}
 NEO_API neo_status neo__device_split(neo_ctx *ctx, const neo__split_call *call, const char *fn) {
     const neo_jagged *j = call->batch;
     const neo__split_found *found = call->found;
     NEO__TRY(neo__jagged_check(j, fn));
     NEO__TRY(ctx->on->ids_split(ctx->on, call));
     if (found->bag >= 0)
-        return neo__jagged_bad_offset(found->at / j->batch, found->at % j->batch, found->at,
-                                      found->begin, found->what, fn);
+        return neo__jagged_bad_offset(found->feature, found->sample, found->at, found->begin,
+                                      found->what, fn);
     NEO__CHECK(found->first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn, found->first);
     return NEO_OK;
 }
@@ -13496,9 +13381,17 @@ typedef struct neo__bags_work {
     int64_t *rows, resolved;
     float *key_scratch; /* per worker sizes.key_scratch */
     /* On a device: a batch's offsets; rows whose first values are to come there, keys and numbers
-       among those of all tables (~: zeros), and (atomic) how many. */
-    int64_t *offsets, *given[2], *given_count;
+       among those of all tables (~: zeros). */
+    int64_t *offsets, *given[2];
+    struct neo__bags_given *give; /* NULL: no such tables */
 } neo__bags_work;
+/* Rows that keys were ever given: so many were noted (atomic), and begun, which goes back where the
+   calls are left out; the list has those from `base` on. A row leaves it when what begins it has
+   been launched. */
+typedef struct neo__bags_given {
+    int64_t noted, begun, base;
+    uint32_t launched; /* neo_device.launched when the last was begun */
+} neo__bags_given;
 
 /* Gradients that are kept between calls. */
 typedef struct neo__bags_kept {
@@ -13585,6 +13478,7 @@ struct neo_bags {
     int asked;           /* of which the answer is to be heard: see neo__bags_hear */
     neo__bags_walk walk; /* on the CPU: its backward */
     uint32_t forgotten;  /* neo_device.forgotten when the device was last sent something */
+    neo__bags_given given;
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
@@ -13691,6 +13585,13 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *sizes, neo__carve *carve,
     job->cut.blocks = to->cut.blocks;
     job->cut.totals = to->cut.totals;
 }
+/* Room for a batch with an inverse, written out. */
+static void neo__bags_full_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags *to) {
+    const size_t bags = neo__size_mul((size_t)sizes->max_batch, (size_t)sizes->features);
+    NEO__CARVE(carve, to->view.full_offsets, neo__size_add(bags, 1));
+    neo__carve_next(carve, &to->view.full_ids, sizeof(int64_t), (size_t)sizes->max_ids);
+    NEO__CARVE(carve, to->view.full_weights, sizes->max_ids);
+}
 /* The host's part of the workspace. */
 static void neo__bags_host_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags *to) {
     neo__bags_job *j = &to->job;
@@ -13712,10 +13613,10 @@ static void neo__bags_host_layout(const neo__bag_sizes *sizes, neo__carve *carve
     NEO__CARVE(carve, to->kept.stage_keys, stage / sizes->max_dim);
     NEO__CARVE(carve, to->view.run, sizes->inverse ? sizes->features : 0);
     if (!sizes->key_scratch) return;
+    if (sizes->inverse) neo__bags_full_layout(sizes, carve, to);
     const size_t bags = neo__size_mul((size_t)sizes->max_batch, (size_t)sizes->features);
     for (int i = 0; i < 2; i++) NEO__CARVE(carve, to->work.records[i], key_ids);
     for (int i = 0; i < 2; i++) NEO__CARVE(carve, to->work.given[i], key_ids);
-    NEO__CARVE(carve, to->work.given_count, 1);
     NEO__CARVE(carve, to->work.offsets, neo__size_add(bags, 1));
 }
 /* The device's part, beside rows and state. */
@@ -13744,9 +13645,7 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, to->view.copy_keys, sizes->key_scratch ? ids : 0);
     if (sizes->inverse) {
         NEO__CARVE(carve, to->view.copy_inverse, bags);
-        NEO__CARVE(carve, to->view.full_offsets, neo__size_add(bags, 1));
-        neo__carve_next(carve, &to->view.full_ids, sizeof(int64_t), ids);
-        NEO__CARVE(carve, to->view.full_weights, ids);
+        if (!sizes->key_scratch) neo__bags_full_layout(sizes, carve, to);
         NEO__CARVE(carve, to->view.pooled, neo__bags_pack_floats(sizes));
     }
     for (int i = 0; i < 2; i++) {
@@ -14416,6 +14315,7 @@ static int neo__bags_wait(const neo_bags *b) {
     return __atomic_load_n(&b->made.left, __ATOMIC_RELAXED) != 0;
 }
 static neo_status neo__bags_begin_rows(const neo_bags *b);
+static neo_status neo__bags_note_none(const neo_bags *b);
 NEO_API void neo__bags_make_all(const neo_bags *b) {
     (void)neo__bags_begin_rows(b); /* of a failure the next call tells: they stay noted */
     if (neo__bags_wait(b)) neo__bags_make_blocks((neo_bags *)(uintptr_t)b, 0, b->made.blocks);
@@ -14593,15 +14493,18 @@ static neo_status neo__bags_describe_job(neo_bags *bags) {
                                 NEO__BAG_COUNTED * sizeof *job->kept.counted));
     }
     bags->work.resolved = 0;
-    if (neo__bags_maps_here(bags)) *bags->work.given_count = 0;
+    bags->work.give = neo__bags_maps_here(bags) ? &bags->given : NULL;
     return neo__bags_send_tables(bags);
 }
 static neo_status neo__bags_device_carry(neo_bags *bags, const neo_bags *old) {
     neo_device *d = bags->ctx->device;
     neo__bags_job *job = &bags->job;
     size_t count = (size_t)bags->kept.count, floats = count * (size_t)job->fixed.max_dim;
-    job->kept.count = bags->kept.count;
+    job->kept.count = bags->kept.unknown ? -1 : bags->kept.count;
     if (count == 0) return NEO_OK;
+    if (bags->kept.unknown)
+        NEO__TRY(d->copy(d, job->kept.counted, NEO_DEVICE, old->job.kept.counted, NEO_DEVICE,
+                         NEO__BAG_COUNTED * sizeof *job->kept.counted));
     NEO__TRY(d->copy(d, job->kept.slot_key, NEO_DEVICE, old->job.kept.slot_key, NEO_DEVICE,
                      count * sizeof *job->kept.slot_key));
     NEO__TRY(d->copy(d, job->kept.sums, NEO_DEVICE, old->job.kept.sums, NEO_DEVICE,
@@ -14627,10 +14530,19 @@ static neo_status neo__bags_count_kept(neo_bags *b) {
     b->kept.unknown = 0;
     return NEO_OK;
 }
+/* The number of slots stays on the device: nobody but its kernels wants it. */
+static int neo__bags_counts_there(const neo_bags *b) {
+    return NEO__TRAINS && b->ctx->on->recording && !b->sizes.cut_tables && !b->tier &&
+           b->kept.unknown < 2 && b->forgotten == b->ctx->on->forgotten;
+}
+/* kept.count is the number of rows, or a bound where that may stay there. */
+static neo_status neo__bags_bound_kept(neo_bags *b) {
+    return neo__bags_counts_there(b) ? NEO_OK : neo__bags_count_kept(b);
+}
 /* A workspace of these sizes instead of what was there. Kept gradients go with it. */
 static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, const char *fn) {
-    if (bags->kept.capacity) NEO__TRY(neo__bags_count_kept(bags));
-    NEO__TRY(neo__bags_begin_rows(bags));
+    if (bags->kept.capacity) NEO__TRY(neo__bags_bound_kept(bags));
+    NEO__TRY(neo__bags_note_none(bags));
     const neo_bags old = *bags;
     NEO__TRY(neo__bags_record_check(bags, &sizes, fn));
     if (bags->tier) NEO__TRY(bags->tier->ops->reserve(bags->tier, &sizes));
@@ -16252,27 +16164,46 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     rows->count = 0;
 }
 /* On a device: first values of the rows that are noted, by the room that ids of a batch have there.
-   Rows of which it failed stay noted: every call begins with them. */
+   Rows of which it failed stay noted: every call begins with them. A recorded step's errors do not
+   keep them from beginning, as their keys have come. */
 static neo_status neo__bags_begin_rows(const neo_bags *bags) {
     neo_device *on = bags->ctx->on;
-    const int64_t count = bags->work.given_count ? *bags->work.given_count : 0;
+    neo__bags_given *give = bags->work.give;
+    if (!give) return NEO_OK;
+    const int64_t first = NEO__MAX(give->begun, give->base), count = give->noted - first;
     const size_t bytes = (size_t)count * sizeof(int64_t);
-    if (count == 0) return NEO_OK;
-    NEO__TRY(neo__bags_send(bags, bags->view.copy_keys, bags->work.given[0], bytes));
-    NEO__TRY(neo__bags_send(bags, bags->view.copy_ids, bags->work.given[1], bytes));
-    NEO__TRY(on->bags_first(on, &bags->job, (const int64_t *)bags->view.copy_ids,
-                            bags->view.copy_keys, count));
-    *bags->work.given_count = 0;
+    int64_t *const *given = bags->work.given, at = first - give->base;
+    if (count) {
+        NEO__TRY(neo__bags_send(bags, bags->view.copy_keys, given[0] + at, bytes));
+        NEO__TRY(neo__bags_send(bags, bags->view.copy_ids, given[1] + at, bytes));
+        NEO__TRY(on->bags_first(on, &bags->job, (const int64_t *)bags->view.copy_ids,
+                                bags->view.copy_keys, count));
+        give->begun = first;
+        neo__device_counts(bags->ctx, &give->begun);
+        give->begun = give->noted;
+        give->launched = on->launched;
+    }
+    if (!on->recording || give->launched != on->launched) give->base = give->noted;
     return NEO_OK;
 }
-/* Room for one more, before its key comes or goes; a batch's ids have room as all begin it. */
-static neo_status neo__bags_note_room(const neo_bags *b) {
-    const int full = b->work.given_count && *b->work.given_count == b->sizes.max_ids;
-    return full ? neo__bags_begin_rows(b) : NEO_OK;
+/* Room for so many more, before their keys come or go. */
+static neo_status neo__bags_note_room(const neo_bags *bags, int64_t count) {
+    neo_device *on = bags->ctx->on;
+    const neo__bags_given *give = bags->work.give;
+    if (!give || give->noted - give->base + count <= bags->sizes.max_ids) return NEO_OK;
+    NEO__TRY(neo__bags_begin_rows(bags));
+    if (!on->recording || give->noted - give->base + count <= bags->sizes.max_ids) return NEO_OK;
+    on->settle(on);
+    return neo__bags_begin_rows(bags);
+}
+/* The list is empty: rows of it may be noted again. */
+static neo_status neo__bags_note_none(const neo_bags *b) {
+    return neo__bags_note_room(b, b->sizes.max_ids);
 }
 static void neo__bags_note_row(const neo_bags *b, const neo__bag_table *t, uint64_t key,
                                int64_t row, int zeros) {
-    const int64_t to = __atomic_fetch_add(b->work.given_count, 1, __ATOMIC_RELAXED);
+    neo__bags_given *give = b->work.give;
+    const int64_t to = __atomic_fetch_add(&give->noted, 1, __ATOMIC_RELAXED) - give->base;
     b->work.given[0][to] = (int64_t)key;
     row += t->job.first_key;
     b->work.given[1][to] = zeros ? ~row : row;
@@ -16432,13 +16363,18 @@ static void neo__bags_admit_part(const neo__cpu_part *part) {
 }
 NEO__HOT_END
 /* Rows for the keys of the batch that the record has. */
-static neo_status neo__bags_admit(neo_bags *b) {
-    const int64_t tables = b->sizes.tables;
-    const int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), tables);
-    neo__cpu_job job = {b->ctx, b, tables, tasks, 1, neo__bags_admit_part};
-    if (b->sizes.key_scratch && b->job.batch.bags)
-        neo__run_tasks(b->ctx, tasks, neo__cpu_task, &job, 32 * b->job.batch.most_ids);
-    return neo__bags_begin_rows(b);
+static neo_status neo__bags_admit(neo_bags *bags) {
+    const int64_t tables = bags->sizes.tables;
+    const int64_t tasks = NEO__MIN(neo__bags_most_tasks(bags->sizes.threads), tables);
+    neo__cpu_job job = {bags->ctx, bags, tables, tasks, 1, neo__bags_admit_part};
+    int64_t missing = 0;
+    for (int64_t f = 0; f < bags->sizes.features && bags->work.give; f++)
+        if (bags->tables[bags->view.features[f].job.table].keys.desc.on)
+            missing += bags->view.features[f].bad;
+    NEO__TRY(neo__bags_note_room(bags, missing));
+    if (bags->sizes.key_scratch && bags->job.batch.bags)
+        neo__run_tasks(bags->ctx, tasks, neo__cpu_task, &job, 32 * bags->job.batch.most_ids);
+    return neo__bags_begin_rows(bags);
 }
 
 /* ---- calls ---- */
@@ -16454,7 +16390,7 @@ static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const v
     NEO__CHECK(!changes || neo_bags_kept_count(b) == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                b->name, b->kept.count);
-    return NEO_OK;
+    return changes ? neo__bags_note_none(b) : NEO_OK;
 }
 NEO_API neo_status neo_bags_find_keys(const neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count, int64_t *rows) {
@@ -16476,21 +16412,21 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 1, "neo_bags_put_keys"));
     neo__fp_state fp = neo__fp_enter();
     neo__key_rows given = neo__key_rows_of(b, &b->tables[table], 0, 1);
-    neo_status status = neo__bags_begin_rows(b);
+    neo_status status = NEO_OK;
     for (int64_t i = 0; i < count && status == NEO_OK; i++) {
         const neo__lines *lines = &b->tables[table].keys.lines;
         rows[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
         if (rows[i] < 0) rows[i] = neo__bags_give_row(&given, &b->tables[table], keys[i], 1);
-        status = neo__bags_note_room(b);
+        status = neo__bags_note_room(b, 1);
     }
     neo__bags_write_rows(&given);
     b->work.resolved = 0;
     neo__fp_leave(fp);
-    return status == NEO_OK ? neo__bags_begin_rows(b) : status;
+    return status == NEO_OK ? neo__bags_note_none(b) : status;
 }
 static neo_status neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
     const neo__bag_rows *store = &table->job.store;
-    NEO__TRY(neo__bags_note_room(bags));
+    NEO__TRY(neo__bags_note_room(bags, 1));
     neo__row_changes(&table->marks, row);
     neo__lines_drop(&table->keys.lines, row);
     table->keys.stats.evictions++;
@@ -16507,7 +16443,6 @@ static neo_status neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int6
 NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
                                       int64_t count) {
     NEO__TRY(neo__bags_check_keys(bags, table, keys, keys, count, 1, "neo_bags_drop_keys"));
-    NEO__TRY(neo__bags_begin_rows(bags));
     bags->work.resolved = 0;
     for (int64_t i = 0; i < count; i++) {
         neo__bag_table *t = &bags->tables[table];
@@ -16515,7 +16450,7 @@ NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint6
             neo__lines_find(&t->keys.lines, keys[i], neo__mix64(keys[i]), neo__bags_now(bags));
         if (row >= 0) NEO__TRY(neo__bags_drop_row(bags, t, row));
     }
-    return neo__bags_begin_rows(bags);
+    return neo__bags_note_none(bags);
 }
 NEO_API neo_status neo__check_scores(const char *fn, const char *table, int evict,
                                      const float *scores, int64_t count) {
@@ -16568,7 +16503,7 @@ NEO_API neo_status neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t fi
     int at[NEO__LINE_WAYS], stay = 0; /* those that stay, the largest first */
     neo__bag_table *t = &bags->tables[table];
     uint64_t key;
-    NEO__TRY(neo__bags_begin_rows(bags));
+    NEO__TRY(neo__bags_note_none(bags));
     bags->work.resolved = 0;
     for (int i = 0; i < NEO__LINE_WAYS; i++) {
         if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
@@ -16581,7 +16516,7 @@ NEO_API neo_status neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t fi
     }
     for (; most && stay > most; ++*gone)
         NEO__TRY(neo__bags_drop_row(bags, t, first + at[--stay]));
-    return neo__bags_begin_rows(bags);
+    return neo__bags_note_none(bags);
 }
 NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float least, int most,
                                        int64_t *pruned) {
@@ -16594,11 +16529,14 @@ NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float leas
     NEO__CHECK(most >= 0 && most <= NEO__LINE_WAYS, NEO_ERR_ARG, "%s: most is %d, not in 0 .. 32",
                fn, most);
     NEO__CHECK(least == least, NEO_ERR_NUMERIC, "%s: least is nan", fn);
+    const int64_t dim = bags->tables[table].dim;
+    float *rows = bags->work.key_scratch;
     for (int64_t first = 0; first < bags->tables[table].rows; first += NEO__LINE_WAYS) {
-        for (int i = 0; i < NEO__LINE_WAYS; i++) {
-            if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
-            NEO__TRY(neo_bags_get_rows(bags, table, first + i, 1, bags->work.key_scratch));
-            squares[i] = neo__row_squares(bags->work.key_scratch, bags->tables[table].dim);
+        for (int64_t i = 0, n; i < NEO__LINE_WAYS; i += n) {
+            n = NEO__MIN(NEO__LINE_WAYS - i, bags->sizes.key_scratch / dim);
+            if (!neo_bags_key_of(bags, table, first + i, &key)) n = 1;
+            else NEO__TRY(neo_bags_get_rows(bags, table, first + i, n, rows));
+            for (int64_t k = 0; k < n; k++) squares[i + k] = neo__row_squares(rows + k * dim, dim);
         }
         NEO__TRY(neo__bags_prune_set(bags, table, first, squares, least, most, &gone));
     }
@@ -16834,9 +16772,9 @@ static neo_status neo__bags_look_here(neo_bags *bags, neo__bags_found *found) {
     const neo_jagged *j = &bags->view.batch;
     const size_t size = neo_dtype_size(j->id_dtype);
     int64_t *offsets = bags->work.offsets, count = job->batch.bags;
-    NEO__CHECK(!bags->ctx->on->recording, NEO_ERR_UNSUPPORTED,
-               "%s: bags '%s': a step that is recorded has no keys: the host finds their rows",
-               bags->look.fn, bags->name);
+    NEO__CHECK(!bags->ctx->on->recording || !bags->tier, NEO_ERR_UNSUPPORTED,
+               "%s: bags '%s': a step that is recorded has no keys below memory", bags->look.fn,
+               bags->name);
     if (count) {
         NEO__TRY(neo__data_read(bags->ctx, offsets, j->offsets, j->place,
                                 (size_t)(count + 1) * sizeof *offsets));
@@ -16852,6 +16790,7 @@ static neo_status neo__bags_look_here(neo_bags *bags, neo__bags_found *found) {
         job->batch.offsets = offsets;
         job->batch.ids = (const void *)((uintptr_t)bags->work.records[0] - before);
     }
+    job->batch.inverse = j->inverse;
     job->told.features = job->told.host_features;
     const neo_status status = neo__cpu_bags_check(&bags->ctx->cpu, job, found, NULL);
     *job = there;
@@ -16889,6 +16828,14 @@ static neo_status neo__bags_send_rows(neo_bags *bags, const int64_t *lines, int6
     job->batch.keys = (const uint64_t *)((uintptr_t)bags->view.copy_keys - before);
     return neo__bags_send(bags, bags->view.copy_keys, bags->work.keys, bytes);
 }
+/* The record's batch while a step is recorded: of few sizes, since each is another graph, for its
+   sort's sake. */
+static void neo__bags_round_ids(neo_bags *bags) {
+    const int64_t most = bags->sizes.max_ids, part = (most + 7) / 8;
+    if (!bags->ctx->on->recording) return;
+    const int64_t parts = part ? (bags->job.batch.most_ids + part - 1) / part : 0;
+    bags->job.batch.most_ids = NEO__MIN(parts * part, most);
+}
 /* Look at every offset and id. */
 static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward) {
     neo_device *on = bags->ctx->on;
@@ -16906,11 +16853,12 @@ static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward)
     NEO__TRY(here ? neo__bags_look_here(bags, &found)
                   : on->bags_check(on, &bags->job, asks ? NULL : &found,
                                    waits && !asks ? NULL : &later));
-    if (bags->job.batch.bags == 0 || !waits) return NEO_OK;
+    if (bags->job.batch.bags == 0 || (!waits && !here)) return NEO_OK;
     bags->asked = asks;
     if (asks) return NEO_OK;
     NEO__TRY(neo__bags_looked(look, &found));
     bags->job.batch.most_ids = found.last - found.first;
+    neo__bags_round_ids(bags);
     return NEO_OK;
 }
 
@@ -16990,23 +16938,27 @@ static neo_status neo__bags_write_out(neo_bags *bags, const neo_jagged *jagged, 
     NEO__TRY(neo__jagged_check_offsets(jagged, fn));
     NEO__TRY(neo__bags_check_ids(bags, neo_jagged_full_id_count(jagged), fn));
     const size_t size = neo_dtype_size(jagged->id_dtype);
-    int64_t *offset = bags->view.copy_offsets, at = 0;
+    const neo__bags_view *view = &bags->view;
+    const int there = bags->ctx->device != NULL; /* its copies are */
+    int64_t *offsets = there ? view->full_offsets : view->copy_offsets, bag = 0, at = 0;
+    char *ids = (char *)(there ? view->full_ids : view->copy_ids);
+    float *weights = there ? view->full_weights : view->copy_weights;
     for (int64_t t = 0; t < jagged->feature_count; t++)
         for (int64_t i = 0; i < jagged->batch; i++) {
             const int64_t *from = jagged->offsets + neo__jagged_bag(jagged, t, i);
             const size_t n = (size_t)(from[1] - from[0]);
-            *offset++ = at;
-            memcpy((char *)bags->view.copy_ids + (size_t)at * size,
-                   (const char *)jagged->ids + (size_t)from[0] * size, n * size);
+            offsets[bag++] = at;
+            memcpy(ids + (size_t)at * size, (const char *)jagged->ids + (size_t)from[0] * size,
+                   n * size);
             if (jagged->weights)
-                memcpy(bags->view.copy_weights + at, jagged->weights + from[0], n * sizeof(float));
+                memcpy(weights + at, jagged->weights + from[0], n * sizeof *weights);
             at += from[1] - from[0];
         }
-    *offset = at;
+    offsets[bag] = at;
     *to = *jagged;
-    to->offsets = bags->view.copy_offsets;
-    to->ids = bags->view.copy_ids;
-    to->weights = jagged->weights ? bags->view.copy_weights : NULL;
+    to->offsets = offsets;
+    to->ids = ids;
+    to->weights = jagged->weights ? weights : NULL;
     to->feature_bags = NULL;
     to->inverse = NULL;
     return NEO_OK;
@@ -17075,7 +17027,8 @@ static neo_status neo__bags_write_out_there(neo_bags *bags, const neo_jagged *ja
         source.weights = (const float *)((uintptr_t)job->batch.weights - base * sizeof(float));
     for (int32_t t = 0; t < jagged->feature_count; t++) {
         const int64_t first = jagged->feature_bags[t], count = jagged->feature_bags[t + 1] - first;
-        const neo__ids_run run = {jagged->batch, first, 0, t * jagged->batch, 1, count, 0, t};
+        const int64_t to = t * jagged->batch;
+        const neo__ids_run run = {jagged->batch, first, to, to, 1, count, 0, t};
         bags->view.run[t] = run;
     }
     call.run = bags->view.run, call.runs = jagged->feature_count;
@@ -17104,14 +17057,6 @@ static neo_status neo__bags_write_out_there(neo_bags *bags, const neo_jagged *ja
     return neo__bags_look_at(bags, fn, 0);
 }
 #endif
-/* The record's batch while a step is recorded: of few sizes, since each is another graph, for its
-   sort's sake. */
-static void neo__bags_round_ids(neo_bags *bags) {
-    const int64_t most = bags->sizes.max_ids, part = (most + 7) / 8;
-    if (!bags->ctx->on->recording) return;
-    const int64_t parts = part ? (bags->job.batch.most_ids + part - 1) / part : 0;
-    bags->job.batch.most_ids = NEO__MIN(parts * part, most);
-}
 /* Checks of a batch before its tensor's. */
 static neo_status neo__bags_check_batch(const neo_bags *bags, const neo_jagged *jagged,
                                         const char *fn) {
@@ -17127,8 +17072,10 @@ static neo_status neo__bags_check_batch(const neo_bags *bags, const neo_jagged *
                " (neo_bags_reserve grows it)",
                fn, bags->name, jagged->batch, bags->sizes.max_batch);
     NEO__TRY(neo__jagged_check(jagged, fn));
-    const int here = NEO__TRAINS && !neo__bags_maps_here(bags), none = bags->sizes.none;
-    NEO__CHECK(!jagged->inverse || (!none && (here || !bags->ctx->device)), NEO_ERR_UNSUPPORTED,
+    const int host = !neo__bags_maps_here(bags) || jagged->place == NEO_HOST;
+    const int none = bags->sizes.none;
+    NEO__CHECK(!jagged->inverse || (!none && ((NEO__TRAINS && host) || !bags->ctx->device)),
+               NEO_ERR_UNSUPPORTED,
                "%s: bags '%s': a batch with an inverse, %s: write it out by neo_jagged_expand", fn,
                bags->name, none ? "and no pooling" : "and keys, or no training, on a device");
     return neo__jagged_check_inverse(jagged, fn);
@@ -17141,11 +17088,12 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     NEO__CHECK_LIVE(bags, fn, "bags");
     NEO__TRY(neo__bags_check_batch(bags, jagged, fn));
     NEO__TRY(neo__bags_begin_rows(bags));
-    const int repeats = NEO__TRAINS && jagged->inverse && bags->ctx->device;
-    if (jagged->inverse && !forward && !repeats) {
+    const int there = NEO__TRAINS && bags->ctx->device; /* but keys occur once a sample */
+    if (jagged->inverse && !forward && (!there || neo__bags_maps_here(bags))) {
         NEO__TRY(neo__bags_write_out(bags, jagged, &full, fn));
         jagged = &full;
     }
+    const int repeats = there && jagged->inverse;
     int64_t ids = jagged->place == NEO_HOST ? neo_jagged_id_count(jagged) : 0;
     NEO__TRY(neo__bags_check_ids(bags, ids, fn));
     NEO__TRY(neo__bags_check_tensor(bags, jagged, tensor, what, fn));
@@ -17187,7 +17135,7 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
 static neo_status neo__bags_unfold(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
                                    const char *fn) {
 #if !defined(NEO_INFERENCE)
-    if (jagged->inverse && bags->ctx->device) {
+    if (bags->job.batch.inverse && bags->ctx->device) {
         NEO__TRY(neo__bags_write_out_there(bags, jagged, tensor, fn));
         neo__bags_round_ids(bags);
     }
@@ -17329,15 +17277,6 @@ static neo_status neo__bags_no_slots(const neo_bags *b, const char *fn) {
 static neo_status neo__bags_slots_answer(void *job, const void *answer) {
     const neo__bags_keeper *of = (const neo__bags_keeper *)job;
     return ((const uint64_t *)answer)[2] ? neo__bags_no_slots(of->b, of->fn) : NEO_OK;
-}
-/* The number of slots stays on the device: nobody but its kernels wants it. */
-static int neo__bags_counts_there(const neo_bags *b) {
-    return NEO__TRAINS && b->ctx->on->recording && !b->sizes.cut_tables && !b->tier &&
-           b->kept.unknown < 2 && b->forgotten == b->ctx->on->forgotten;
-}
-/* kept.count is the number of rows, or a bound where that may stay there. */
-static neo_status neo__bags_bound_kept(neo_bags *b) {
-    return neo__bags_counts_there(b) ? NEO_OK : neo__bags_count_kept(b);
 }
 /* Slots for the rows of the sorted records, `most` rows at most; when new ones do not fit, back to
    `before` slots. Of add_grad by value. */
@@ -18682,9 +18621,6 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->optim = neo__cpu_optim;
     device->init = neo__cpu_init;
     device->tree_sum = neo__cpu_tree_sum;
-    device->ids_split = neo__cpu_ids_split;
-    device->ids_join = neo__cpu_ids_join;
-    device->ids_places = neo__cpu_ids_places;
     device->ids_unique = neo__cpu_ids_unique;
     neo__cpu_bags_init(device);
 #endif

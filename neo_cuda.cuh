@@ -153,16 +153,17 @@ typedef struct neo_cuda_graph_stats {
    out-of-range ids, the norm of an optimizer that clips) are written when the step is over: keep
    that memory and the objects until then. A call that needs a number of the device at once waits,
    and its step is several graphs: a norm with squares that the host gives (neo_optim_add_squares),
-   or over ranks of MPI, or the largest gradient of ranks; the norms of LAMB; a scale of losses; a
-   copy to the host. Memory of the device that is freed meanwhile, which neo_ctx_memory no longer
-   counts, goes when the step is over, or where an allocation lacks it. How many rows
-   neo_bags_accumulate keeps stays on the device, until the host asks: where they are too many, that
-   is an error of data. What is kept stays behind an error, until a neo_bags_step that is left out
-   drops it. At an exchange of ranks that are threads or over NCCL its calls so far are launched,
-   and at the wait for it those in between: the devices wait for each other, no host does. Where a
-   rank finds an error, those that it exchanges rows or sums with from there on leave out what is
-   behind that exchange, too: NEO_ERR_PEER. So an error behind a step's last one reaches them in the
-   next step; neo's losses, lookups and norms find theirs before. Over MPI an exchange is a wait.
+   or over ranks of MPI, LAMB's too, or the largest gradient of ranks; a scale of losses; a copy to
+   the host; rows given to keys, or taken, by the caller. Memory of the device that is freed
+   meanwhile, which neo_ctx_memory no longer counts, goes when the step is over, or where an
+   allocation lacks it. How many rows neo_bags_accumulate keeps stays on the device, until the host
+   asks: where they are too many, that is an error of data. What is kept stays behind an error,
+   until a neo_bags_step that is left out drops it. At an exchange of ranks that are threads or over
+   NCCL its calls so far are launched, and at the wait for it those in between: the devices wait for
+   each other, no host does. Where a rank finds an error, those that it exchanges rows or sums with
+   from there on leave out what is behind that exchange, too: NEO_ERR_PEER. So an error behind a
+   step's last one reaches them in the next step; neo's losses, lookups and norms find theirs
+   before. Over MPI an exchange is a wait.
    A batch that does not fit into copy_bytes is right, but not overlapped; the next begin makes room
    for as much (neo_cuda_graph_stats.copy_bytes: give it, and no step is split or waits for that),
    and every context of the device warns of it once, by its logger.
@@ -1362,7 +1363,7 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
     g->passed_bytes = g->copied_bytes;
     if (tape) NEO__CUDA_TRY(gpu, cudaGraphLaunch(tape->exec, gpu->stream));
     else NEO__TRY(neo__graph_play(g));
-    g->stats.launches++;
+    g->stats.launches++, gpu->device.launched++;
     g->stats.nodes += (uint64_t)g->op_count;
     if (tape) tape->used = g->stats.launches;
     g->d->launched = g;
@@ -5766,6 +5767,7 @@ typedef struct neo__cuda_optim_job {
     unsigned *most;
     const int *stop; /* see >>cuda-graph */
     const float *clip; /* instead of the step's; or NULL */
+    float *rates;      /* of spans, LAMB's: instead of theirs; or NULL */
 } neo__cuda_optim_job;
 typedef struct neo__cuda_norm_sums {
     uint64_t most; /* of its first word */
@@ -5803,10 +5805,10 @@ NEO__GPU void neo__cuda_rule(const neo__step &step, const neo__optim_span &span,
 }
 template <int W>
 NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &job, const neo__optim_span &span,
-                                   int64_t at) {
+                                   float rate, int64_t at) {
     neo__step step = job.step;
     if (job.clip) step.clip = *job.clip;
-    if (job.kind == NEO_OPTIM_LAMB) step.lr = span.lr;
+    if (job.kind == NEO_OPTIM_LAMB) step.lr = rate;
     switch (job.kind) {
     case NEO_OPTIM_SGD: neo__cuda_rule<neo__rule_sgd_warp, W>(step, span, at); break;
     case NEO_OPTIM_ADAGRAD: neo__cuda_rule<neo__rule_adagrad_warp, W>(step, span, at); break;
@@ -5826,9 +5828,11 @@ NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__c
     const int first = threadIdx.x % 16 == 0;
     if (job.pass == NEO__OPTIM_LAMB_MOMENTS) {
         float *m = span.state[0] + at, *v = span.state[1] + at;
-        neo__vec_lamb_moments_warp(&job.step, span.grad + at, m, v, n);
+        neo__step step = job.step;
+        if (job.clip) step.clip = *job.clip;
+        neo__vec_lamb_moments_warp(&step, span.grad + at, m, v, n);
         const float w2 = neo__vec_block_square_warp(span.w + at, n);
-        const float u2 = neo__vec_lamb_square_warp(&job.step, span.w + at, m, v, n);
+        const float u2 = neo__vec_lamb_square_warp(&step, span.w + at, m, v, n);
         neo__cuda_word *sums = job.sums + 2 * (spans.first + i) * NEO__CUDA_EXACT;
         if (first && !span.elsewhere) neo__cuda_exact_add(sums, w2);
         if (first && !span.elsewhere) neo__cuda_exact_add(sums + NEO__CUDA_EXACT, u2);
@@ -5851,13 +5855,31 @@ static __global__ void neo__cuda_optim_step_kernel(const neo__cuda_optim_job o,
     NEO__CUDA_EACH(b, s.begin[s.count], NEO__BLOCK / 4) {
         const int i = neo__cuda_span_of(s, b);
         const neo__optim_span &span = s.span[i];
+        const float rate = o.rates ? o.rates[s.first + i] : span.lr;
         int64_t at = (b - s.begin[i]) * NEO__BLOCK + 4 * (threadIdx.x % (NEO__BLOCK / 4));
         if (at + 4 <= span.count &&
             neo__cuda_aligned(span.w, span.grad, span.state[0], span.state[1]))
-            neo__cuda_optim_step<4>(o, span, at);
+            neo__cuda_optim_step<4>(o, span, rate, at);
         else
             for (int c = 0; c < 4 && at < span.count; c++, at++)
-                neo__cuda_optim_step<1>(o, span, at);
+                neo__cuda_optim_step<1>(o, span, rate, at);
+    }
+}
+/* neo__optim_lamb_rates, of sums that all ranks have. */
+NEO__CUDA_KERNEL neo__cuda_optim_rates_kernel(const neo__cuda_word *sums, float *rates,
+                                              int64_t count, float lr) {
+    NEO__CUDA_EACH(i, count, 1) {
+        double norm[2]; /* of weights, of their direction */
+        for (int k = 0; k < 2; k++) {
+            neo_exact sum;
+            memcpy(&sum, sums + (2 * i + k) * NEO__CUDA_EXACT, sizeof sum);
+            const uint64_t bits = neo__exact_round(sum);
+            memcpy(&norm[k], &bits, sizeof bits);
+            norm[k] = __dsqrt_rn(norm[k]);
+        }
+        rates[i] = norm[0] > 0.0 && norm[1] > 0.0
+                       ? (float)__dmul_rn((double)lr, __ddiv_rn(norm[0], norm[1]))
+                       : lr;
     }
 }
 /* The norm, and the factor that limits it. */
@@ -5955,6 +5977,16 @@ static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *
     if (later) neo__graph_promise(gpu, sizeof *end->found, later);
     return NEO_OK;
 }
+/* The moments' end: rates for the step, which is the lane's next call. */
+static neo_status neo__cuda_optim_rates(neo__cuda *gpu, const neo__optim_call *call,
+                                        const neo__cuda_optim_job &job) {
+    const int64_t count = call->span_count;
+    if (call->group)
+        NEO__TRY(call->group->sum_there(call->group->user, (int64_t *)(void *)job.sums,
+                                        (int)(2 * count * NEO__CUDA_EXACT)));
+    return neo__cuda_run(gpu, "optim: rates", neo__cuda_optim_rates_kernel, count, 1, job.sums,
+                         job.rates, count, call->step.lr);
+}
 static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
     const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS, step = call->pass == NEO__OPTIM_STEP;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
@@ -5968,8 +6000,10 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
     job.sums = end.sums->sum, job.most = (unsigned *)(void *)&end.sums->most;
     job.stop = neo__graph_stop(gpu);
     if (call->clip_there) job.clip = &end.found->clip;
+    const size_t norms = (size_t)(2 * call->span_count) * sizeof(neo_exact);
+    if (lamb) NEO__TRY(neo__cuda_reserve(gpu, norms + (size_t)call->span_count * sizeof(float)));
+    if (call->rates_there) job.rates = (float *)(void *)(gpu->work + norms);
     if (lamb) {
-        NEO__TRY(neo__cuda_reserve(gpu, (size_t)sums * sizeof(neo_exact)));
         job.sums = (neo__cuda_word *)(void *)gpu->work;
         NEO__TRY(neo__cuda_fill(gpu, job.sums, 0, (size_t)sums * sizeof(neo_exact)));
     } else if (!step && !noted) {
@@ -5980,6 +6014,7 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
     NEO__TRY(neo__cuda_optim_launch(gpu, call, &job, &end, noted ? &call->later : NULL));
     if (others && step) return others->scale(others->user, &end.found->clip);
     if (step || noted) return NEO_OK;
+    if (call->rates_there) return neo__cuda_optim_rates(gpu, call, job);
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(gpu, call, job.sums, sums);
     NEO__TRY(neo__cuda_answer(gpu, job.most, sizeof *job.most));
     const uint32_t most = *(const uint32_t *)(const void *)gpu->answer;
@@ -8064,8 +8099,9 @@ NEO__CUDA_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value
     }
 }
 NEO__CUDA_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job job) {
-    NEO__CUDA_EACH(i, job.kept.count, 1) {
-        if (i == 0) job.kept.counted[0] = (uint64_t)job.kept.count;
+    const int64_t counted = (int64_t)job.kept.counted[0];
+    NEO__CUDA_EACH(i, job.kept.count < 0 ? counted : job.kept.count, 1) {
+        if (i == 0 && job.kept.count >= 0) job.kept.counted[0] = (uint64_t)job.kept.count;
         neo__bags_hash_add(job, job.kept.slot_key[i], (uint32_t)i);
     }
 }
@@ -8115,7 +8151,8 @@ static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j
     if (job->kept.count == 0)
         return neo__cuda_fill(d, job->kept.counted, 0,
                               NEO__BAG_COUNTED * sizeof *job->kept.counted);
-    return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, job->kept.count, 1, *job);
+    const int64_t most = job->kept.count < 0 ? job->kept.max : job->kept.count;
+    return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, most, 1, *job);
 }
 
 /* ---- dense gradients ---- */
@@ -8277,28 +8314,49 @@ static neo_status neo__cuda_bags_lines(neo__cuda *d, const neo__bags_job *job,
    Ids on their way between ranks (neo__split_call, neo__join_call of neo.h). Split: the look of
    >>cuda-bags finds what is bad with the batch; a stable sort by the part brings the ids of a part
    together, and integer atomics count lengths. Join: lengths in their new order, a scan of them,
-   and each id finds its bag by bisection. */
+   and each id finds its bag by bisection.
+
+   Of a batch with an inverse the split has the ids of each bag once. A sample that is the first to
+   read its bag gets the bag's length, any other ~ the bag's number among its feature's; samples
+   must read bags in order. counts are then [2 parts + T]: ids of each part; of each feature, and of
+   each part again, as if the batch were written out. The join takes such lengths apart where it is
+   given to_inverse: a run has `bags` bags, which `listed` samples read; the numbers of theirs,
+   counted from the first bag of the run's feature, go to to_inverse from `step` on. */
 /* Memory of a split, on the device. */
 typedef struct neo__ids_work {
     int64_t *rows, *first_part, *part_row, *counts;
     uint32_t *keys, *sorted_keys, *values, *sorted_values; /* the part; the place in the batch */
-    int32_t *lengths;
+    int32_t *lengths; /* of bags */
+    /* With an inverse (or NULL): feature_bags, and of each bag the first sample that reads it. */
+    int64_t *bags;
+    uint32_t *first;
+    const int32_t *inverse;
     int64_t parts, batch;
     int features;
 } neo__ids_work;
+static int64_t neo__ids_counts(const neo__ids_work *work) {
+    return (work->inverse ? 2 : 1) * work->parts + work->features;
+}
 static void neo__ids_layout(const neo__split_call *call, neo__carve *carve, neo__ids_work *work,
                             neo__bags_job *job) {
     const int features = work->features = call->batch->feature_count;
     neo__job_table *tables;
-    work->parts = call->first_part[features], work->batch = call->batch->batch;
-    work->lengths = call->lengths;
+    const int64_t parts = work->parts = call->first_part[features];
+    const int64_t bags = neo_jagged_bag_count(call->batch);
+    work->batch = call->batch->batch;
+    work->lengths = call->lengths, work->inverse = call->batch->inverse;
+    if (work->inverse) {
+        NEO__CARVE(carve, work->lengths, parts * work->batch);
+        NEO__CARVE(carve, work->bags, features + 1);
+        NEO__CARVE(carve, work->first, bags);
+    }
     NEO__CARVE(carve, work->rows, features);
     NEO__CARVE(carve, work->first_part, features + 1);
-    NEO__CARVE(carve, work->part_row, work->parts);
+    NEO__CARVE(carve, work->part_row, parts);
     NEO__CARVE(carve, job->told.features, features + 1);
     NEO__CARVE(carve, tables, features);
     NEO__CARVE(carve, job->batch.found, 1);
-    NEO__CARVE(carve, work->counts, work->parts + features);
+    NEO__CARVE(carve, work->counts, neo__ids_counts(work));
     uint32_t **const records[] = {&work->keys, &work->sorted_keys, &work->values,
                                   &work->sorted_values};
     for (uint32_t **record : records) NEO__CARVE(carve, *record, call->max_ids);
@@ -8306,14 +8364,23 @@ static void neo__ids_layout(const neo__split_call *call, neo__carve *carve, neo_
     job->fixed.bounds = call->bounds, job->fixed.max_ids = call->max_ids;
     job->batch.offsets = call->batch->offsets, job->batch.ids = call->batch->ids;
     job->batch.weights = call->batch->weights, job->batch.is_i32 = call->batch->id_dtype == NEO_I32;
-    job->batch.bags = features * call->batch->batch;
+    job->batch.inverse = work->inverse, job->batch.samples = work->batch;
+    job->batch.bags = bags;
+}
+/* The feature of a bag, and its first one. */
+NEO__GPU int neo__ids_feature(const neo__ids_work &w, int64_t bag, int64_t *first) {
+    const int64_t *bags = w.bags;
+    const int f = bags ? neo__cuda_last(0, w.features, bag, [bags](int i) { return bags[i]; })
+                       : (int)(bag / w.batch);
+    *first = bags ? bags[f] : f * w.batch;
+    return f;
 }
 /* Features as the look wants them: a table for each. */
 NEO__CUDA_KERNEL neo__ids_features_kernel(const neo__bags_job job, const neo__ids_work w) {
     NEO__CUDA_EACH(f, w.features + 1, 1) {
         neo__job_feature feature = {};
-        feature.table = f, feature.first_bag = f * w.batch;
-        feature.bags = f < w.features ? w.batch : 0;
+        feature.table = f, feature.first_bag = w.bags ? w.bags[f] : f * w.batch;
+        feature.bags = f == w.features ? 0 : w.bags ? w.bags[f + 1] - w.bags[f] : w.batch;
         job.told.features[f] = feature;
         if (f < w.features) ((neo__job_table *)job.fixed.tables)[f].rows = w.rows[f];
     }
@@ -8330,13 +8397,14 @@ NEO__CUDA_KERNEL neo__ids_parts_kernel(const neo__bags_job job, const neo__ids_w
         w.keys[n + i] = (uint32_t)w.parts, w.values[n + i] = UINT32_MAX;
     if (bad) return;
     neo__bags_each_id(job, [&](int64_t k, int64_t bag) {
-        const int64_t f = bag / w.batch;
+        int64_t of;
+        const int64_t f = neo__ids_feature(w, bag, &of);
         const int64_t row = neo__bags_row(job, w.rows[f], k), *at = w.part_row;
         const int64_t begin = w.first_part[f], end = w.first_part[f + 1];
         int64_t part = w.parts;
         if (row >= 0 && begin < end) {
             part = neo__cuda_last(begin, end, row, [at](int64_t i) { return at[i]; });
-            atomicAdd(&w.lengths[part * w.batch + bag % w.batch], 1);
+            atomicAdd(&w.lengths[part * w.batch + bag - of], 1);
         }
         w.keys[k - first] = (uint32_t)part, w.values[k - first] = (uint32_t)(k - first);
     });
@@ -8350,10 +8418,81 @@ NEO__CUDA_KERNEL neo__ids_counts_kernel(const neo__bags_job job, const neo__ids_
     const int64_t n = job.fixed.max_ids;
     NEO__CUDA_EACH(i, w.parts, 1)
         w.counts[i] = neo__ids_below(w.sorted_keys, n, i + 1) - neo__ids_below(w.sorted_keys, n, i);
-    NEO__CUDA_EACH(f, w.features, 1) {
+    NEO__CUDA_EACH(f, w.inverse ? 0 : w.features, 1) {
         const int64_t *offsets = job.batch.offsets + f * w.batch;
         w.counts[w.parts + f] = offsets[w.batch] - offsets[0];
     }
+}
+/* ---- of a batch with an inverse ---- */
+NEO__CUDA_KERNEL neo__ids_first_kernel(const neo__bags_job job, const neo__ids_work w) {
+    NEO__CUDA_EACH(i, w.features * w.batch, 1) {
+        const int64_t f = i / w.batch, bag = w.inverse[i];
+        if ((uint64_t)bag < (uint64_t)(w.bags[f + 1] - w.bags[f]))
+            atomicMin(&w.first[w.bags[f] + bag], (uint32_t)(i % w.batch));
+        else atomicMax(&job.batch.found->bag, ~(unsigned long long)(job.batch.bags + i));
+    }
+}
+/* Bags are read, and in order. */
+NEO__CUDA_KERNEL neo__ids_order_kernel(const neo__bags_job job, const neo__ids_work w) {
+    NEO__CUDA_EACH(bag, job.batch.bags, 1) {
+        int64_t first;
+        const int f = neo__ids_feature(w, bag, &first);
+        const int64_t at = w.first[bag], before = bag > first ? (int64_t)w.first[bag - 1] : -1;
+        const int64_t sample = NEO__MIN(at, w.batch - 1);
+        if (at == UINT32_MAX || at <= before || (bag == first && at != 0))
+            atomicMax(&job.batch.found->bag,
+                      ~(unsigned long long)(job.batch.bags + f * w.batch + sample));
+    }
+}
+/* Lengths of samples. */
+NEO__CUDA_KERNEL neo__ids_spread_kernel(const neo__bags_job job, const neo__ids_work w,
+                                        int32_t *to) {
+    const int64_t *first_part = w.first_part;
+    if (neo__bags_refused(job)) return;
+    NEO__CUDA_EACH(i, w.parts * w.batch, 1) {
+        const int64_t part = i / w.batch, sample = i % w.batch;
+        const int f = neo__cuda_last(0, w.features, part, [=](int k) { return first_part[k]; });
+        const int32_t bag = w.inverse[f * w.batch + sample];
+        to[i] = w.first[w.bags[f] + bag] == (uint32_t)sample ? w.lengths[part * w.batch + bag]
+                                                             : ~bag;
+    }
+}
+/* Counts of features, and of parts, of all samples' bags: a warp each. */
+NEO__CUDA_KERNEL neo__ids_full_kernel(const neo__bags_job job, const neo__ids_work w) {
+    const int64_t *first_part = w.first_part;
+    if (neo__bags_refused(job)) return;
+    NEO__CUDA_EACH(i, w.features + w.parts, 32) {
+        const int64_t part = i - w.features;
+        const int f = part < 0 ? (int)i
+                               : neo__cuda_last(0, w.features, part,
+                                                [=](int k) { return first_part[k]; });
+        unsigned long long sum = 0;
+        for (int64_t s = threadIdx.x % 32; s < w.batch; s += 32) {
+            const int64_t bag = w.inverse[f * w.batch + s];
+            const int64_t *offsets = job.batch.offsets + w.bags[f] + bag;
+            sum += (unsigned long long)(part < 0 ? offsets[1] - offsets[0]
+                                                 : w.lengths[part * w.batch + bag]);
+        }
+        if (sum) atomicAdd((unsigned long long *)&w.counts[w.parts + i], sum);
+    }
+}
+static neo_status neo__ids_look_inverse(neo__cuda *gpu, const neo__bags_job &job,
+                                        const neo__ids_work &work) {
+    NEO__TRY(neo__cuda_fill(gpu, work.first, 0xFF, (size_t)job.batch.bags * sizeof *work.first));
+    NEO__TRY(neo__cuda_run(gpu, "ids: first samples", neo__ids_first_kernel,
+                           work.features * work.batch, 1, job, work));
+    return neo__cuda_run(gpu, "ids: first samples", neo__ids_order_kernel, job.batch.bags, 1, job,
+                         work);
+}
+/* Behind the counts of parts. */
+static neo_status neo__ids_spread(neo__cuda *gpu, const neo__bags_job &job,
+                                  const neo__ids_work &work, int32_t *lengths) {
+    NEO__TRY(neo__cuda_fill(gpu, work.counts + work.parts, 0,
+                            (size_t)(work.features + work.parts) * sizeof *work.counts));
+    NEO__TRY(neo__cuda_run(gpu, "ids: lengths of samples", neo__ids_spread_kernel,
+                           work.parts * work.batch, 1, job, work, lengths));
+    return neo__cuda_run(gpu, "ids: counts", neo__ids_full_kernel, work.features + work.parts, 32,
+                         job, work);
 }
 NEO__CUDA_KERNEL neo__ids_put_kernel(const neo__bags_job job, const neo__ids_work w, int to_i32,
                                      void *ids, float *weights, int32_t *places) {
@@ -8381,9 +8520,13 @@ static neo_status neo__ids_look(neo__cuda *gpu, const neo__split_call *call,
                             (features + 1) * each));
     NEO__TRY(neo__cuda_copy(gpu, work.part_row, NEO_DEVICE, call->part_row, NEO_HOST,
                             (size_t)work.parts * each));
+    if (work.bags)
+        NEO__TRY(neo__cuda_copy(gpu, work.bags, NEO_DEVICE, call->batch->feature_bags, NEO_HOST,
+                                (features + 1) * each));
     NEO__TRY(neo__cuda_run(gpu, "ids: features", neo__ids_features_kernel, work.features + 1, 1,
                            job, work));
     NEO__TRY(neo__cuda_fill(gpu, job.batch.found, 0, sizeof *job.batch.found));
+    if (work.inverse) NEO__TRY(neo__ids_look_inverse(gpu, job, work));
     NEO__TRY(neo__cuda_launch(gpu, "ids: check", neo__bags_check_kernel,
                               {neo__cuda_blocks(gpu, units, NEO__BAGS_TILE)}, job, nobody));
     return neo__cuda_run(gpu, "ids: check", neo__ids_point_kernel, 1, 1, job);
@@ -8393,7 +8536,7 @@ static neo_status neo__ids_answer(neo__cuda *gpu, const neo__split_call *call,
                                   const neo__bags_job &job, const neo__ids_work &work) {
     neo__split_found *found = call->found;
     neo__bags_found is;
-    const size_t bytes = (size_t)(work.parts + work.features) * sizeof *work.counts;
+    const size_t bytes = (size_t)neo__ids_counts(&work) * sizeof *work.counts;
     const size_t at = (size_t)((char *)work.counts - (char *)job.batch.found); /* behind it */
     const size_t first = NEO__MIN(bytes, NEO__CUDA_ANSWER_BYTES - at);
     NEO__TRY(neo__cuda_answer(gpu, job.batch.found, at + first));
@@ -8404,6 +8547,12 @@ static neo_status neo__ids_answer(neo__cuda *gpu, const neo__split_call *call,
                                 (const char *)work.counts + first, NEO_DEVICE, bytes - first));
     found->first = is.first, found->ids = is.last - is.first, found->outside = (int64_t)is.count;
     found->at = is.at, found->begin = is.begin, found->what = is.what;
+    found->feature = is.feature, found->sample = is.sample;
+    if (is.bag && is.at >= job.batch.bags)
+        return neo_fail(NEO_ERR_FORMAT,
+                        "neo_shard: inverse of feature %d, sample %d is %d: samples must read all "
+                        "bags, in order",
+                        (int)is.feature, (int)is.sample, (int)is.what);
     if (is.bag) found->bag = (int64_t)~is.bag, found->outside = 0;
     else if (is.id && call->bounds == NEO_BOUNDS_ERROR) found->id = (int64_t)~is.id;
     if (found->bag >= 0 || found->id >= 0 || is.first < 0 || found->ids > call->max_ids)
@@ -8419,7 +8568,10 @@ static neo_status neo__cuda_ids_split(neo__cuda *gpu, const neo__split_call *cal
     none.bag = none.id = -1;
     *call->found = none;
     neo__ids_layout(call, &carve, &w, &job);
-    memset(call->counts, 0, (size_t)(w.parts + w.features) * sizeof *call->counts);
+    memset(call->counts, 0, (size_t)neo__ids_counts(&w) * sizeof *call->counts);
+    for (int f = 0; f < w.features && w.inverse && w.batch > 0; f++)
+        if (call->batch->feature_bags[f] == call->batch->feature_bags[f + 1])
+            return neo_fail(NEO_ERR_FORMAT, "neo_shard: feature %d has no bags for its samples", f);
     if (job.batch.bags == 0) return NEO_OK;
     s.count = call->max_ids, s.last = NEO__MAX(neo__cuda_bits(w.parts), 1);
     NEO__CUDA_TRY(gpu, neo__cuda_sort(s, &s.bytes, gpu->stream));
@@ -8442,6 +8594,7 @@ static neo_status neo__cuda_ids_split(neo__cuda *gpu, const neo__split_call *cal
     }
     NEO__TRY(neo__cuda_run(gpu, "ids: counts", neo__ids_counts_kernel, w.parts + w.features, 1, job,
                            w));
+    if (w.inverse) NEO__TRY(neo__ids_spread(gpu, job, w, call->lengths));
     return neo__ids_answer(gpu, call, job, w);
 }
 
@@ -8454,7 +8607,7 @@ typedef struct neo__join_bag {
 NEO__GPU neo__join_bag neo__join_bag_of(const neo__join_call &call, int64_t bag) {
     const neo__ids_run *run = call.run;
     run += neo__cuda_last((int64_t)0, call.runs, bag, [run](int64_t i) { return run[i].to; });
-    const int64_t listed = call.list ? call.list[bag] : 0;
+    const int64_t listed = call.list ? call.list[run->from_id + bag - run->to] : 0;
     const int64_t at = call.list ? listed : (bag - run->to) * run->step;
     return {run, call.source + run->source, listed, run->from + at};
 }
@@ -8483,7 +8636,7 @@ NEO__CUDA_KERNEL neo__ids_lengths_kernel(const neo__join_call call, uint32_t *sc
             if (found) length = bad >= 0 ? 0 : NEO__MIN(length, (int64_t)INT32_MAX);
             if (call.to_lengths) call.to_lengths[i] = (int32_t)length;
         }
-        scanned[i] = (uint32_t)length;
+        scanned[i] = (uint32_t)NEO__MAX(length, (int64_t)0); /* ~: of another sample's bag */
     }
 }
 /* Sums that decrease have gone over 2^32, since no length is above 2^31. */
@@ -8574,6 +8727,7 @@ typedef struct neo__join_work {
     int64_t *offsets;
     neo__join_found *found;
     unsigned long long *over; /* behind it */
+    int32_t *lengths; /* of bags, with to_inverse */
     neo__cuda_scanning scan;
 } neo__join_work;
 static void neo__join_layout(const neo__join_call *call, neo__carve *carve, neo__join_work *work) {
@@ -8584,6 +8738,7 @@ static void neo__join_layout(const neo__join_call *call, neo__carve *carve, neo_
     NEO__CARVE(carve, work->offsets, call->bags + 1);
     NEO__CARVE(carve, work->found, 1);
     NEO__CARVE(carve, work->over, 1);
+    NEO__CARVE(carve, work->lengths, call->to_inverse ? call->bags : 0);
     neo__carve_next(carve, &work->scan.temp, 1, work->scan.bytes);
 }
 /* Look whether ids fit, and have the caller hear of it all. */
@@ -8605,8 +8760,34 @@ static neo_status neo__join_ask(neo__cuda *gpu, const neo__join_call &call,
     NEO__TRY(neo__cuda_answer(gpu, work.found, sizeof *work.found));
     return neo__later_now(given->later, gpu->answer);
 }
+/* Lengths of samples become those of bags, and a run one of these: a warp each. Of other runs it
+   reads what no warp writes. */
+NEO__CUDA_KERNEL neo__ids_unfold_kernel(neo__ids_run *run, int64_t runs, const int32_t *from,
+                                        int32_t *lengths, int32_t *inverse) {
+    const int lane = threadIdx.x % 32;
+    const unsigned whole = 0xFFFFFFFFu;
+    NEO__CUDA_EACH(i, runs, 32) {
+        const int64_t first = run[i].to, samples = run[i].listed, begin = run[i].from;
+        const int64_t place = run[i].step;
+        int64_t of = i, next = first;
+        while (of > 0 && run[of - 1].feature == run[i].feature) of--;
+        const int64_t base = run[of].to;
+        __syncwarp(whole);
+        if (lane == 0) run[i].from = first, run[i].step = 1;
+        for (int64_t s = lane; s - lane < samples; s += 32) {
+            const int32_t length = s < samples ? from[begin + s] : -1;
+            const unsigned all = __ballot_sync(whole, length >= 0);
+            const int64_t bag = length >= 0 ? next + __popc(all & ((1u << lane) - 1u))
+                                            : first + ~length;
+            if (length >= 0) lengths[bag] = length;
+            if (s < samples) inverse[place + s] = (int32_t)(bag - base);
+            next += __popc(all);
+        }
+    }
+}
 static neo_status neo__cuda_ids_join(neo__cuda *gpu, const neo__join_call *given) {
     neo__join_call call = *given;
+    neo__ids_source unfolded;
     NEO__ZERO(neo__bags_job, job);
     NEO__ZERO(neo__join_work, w);
     neo__carve carve = {NULL, 0};
@@ -8626,8 +8807,14 @@ static neo_status neo__cuda_ids_join(neo__cuda *gpu, const neo__join_call *given
     call.run = w.run, call.source = w.source;
     NEO__TRY(neo__cuda_copy(gpu, w.run, NEO_DEVICE, given->run, NEO_HOST,
                             (size_t)call.runs * sizeof *w.run));
-    NEO__TRY(neo__cuda_copy(gpu, w.source, NEO_DEVICE, given->source, NEO_HOST,
-                            (size_t)call.sources * sizeof *w.source));
+    if (call.to_inverse) {
+        unfolded = *given->source, unfolded.lengths = w.lengths;
+        NEO__TRY(neo__cuda_run(gpu, "ids: bags", neo__ids_unfold_kernel, call.runs, 32, w.run,
+                               call.runs, (const int32_t *)given->source->lengths, w.lengths,
+                               call.to_inverse));
+    }
+    NEO__TRY(neo__cuda_copy(gpu, w.source, NEO_DEVICE, call.to_inverse ? &unfolded : given->source,
+                            NEO_HOST, (size_t)call.sources * sizeof *w.source));
     if (looks) NEO__TRY(neo__cuda_fill(gpu, w.found, 0, sizeof *w.found));
     if (looks) NEO__TRY(neo__cuda_fill(gpu, w.over, 0, sizeof *w.over));
     else w.found = NULL;

@@ -140,7 +140,8 @@ extern "C" {
    send partial sums, 4 c under every wire.
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
-                 device_ids: besides, for each rank r 8 (W - 1) (2 + flows of r)
+                 device_ids: 8 (W - 1) (2 + flows of r) in place of 4 (W - 1), or with
+                 bags->inverse 8 (W - 1) (2 + 3 flows of r)
      ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
                  2^31 rows), and 4 for its weight; of bags that repeat on a rank (inverse) once
      rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward,
@@ -225,7 +226,7 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    inverse   of a batch, where the plan's bags have neo_bags_desc.inverse: the same bits as of the
              batch written out, under every plan. A bag's ids travel once, and are looked up once by
              a rank; its rows travel for each sample. Ranks may have batches of both kinds.
-             NEO_ERR_UNSUPPORTED: with device_ids, NEO_POOL_NONE or weight_grad.
+             NEO_ERR_UNSUPPORTED: with NEO_POOL_NONE or weight_grad.
    dout      of a loss that is divided by global_batch (neo_loss_desc.batch), not by B_r: nothing
              can check that.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
@@ -1351,6 +1352,22 @@ static int64_t neo__shard_add_run(neo_shard *s, int64_t i, int64_t to, int64_t b
     s->exchange.run[i] = run;
     return to + bags;
 }
+/* The same: the bags of feature f of this rank's n samples from `begin` on, which is a run of a
+   join by neo__shard_own_of. */
+static int64_t neo__shard_add_own(neo_shard *s, int64_t i, int64_t to, int64_t n, int32_t f,
+                                  int64_t begin) {
+    const neo_jagged *j = &s->now->batch;
+    const int64_t first = neo__jagged_first_bag(j, f), at = f * j->batch + begin;
+    const int64_t end = neo__shard_add_run(s, i, to, n, j->inverse ? first : at, at);
+    s->exchange.run[i].listed = neo__jagged_first_bag(j, f + 1) - first;
+    return end;
+}
+static neo__join_call neo__shard_own_of(const neo_shard *s, const neo__ids_source *source,
+                                        int64_t runs) {
+    neo__join_call call = neo__shard_join_of(s, source, runs);
+    call.list = s->now->batch.inverse;
+    return call;
+}
 /* Bags of so many lengths, whose ids and weights are in two buffers. */
 static neo__ids_source neo__shard_source(const neo__shard_map *map, const int32_t *lengths,
                                          const neo__buffer from[2]) {
@@ -1421,13 +1438,16 @@ static neo_status neo__shard_place_there(neo_shard *shard, neo__shard_batch *bat
         NEO__TRY(neo__shard_split_there(shard, batch, &found));
     }
     if (found.id >= 0)
-        return neo__shard_outside(shard, batch, (int32_t)(found.at / mine), found.at % mine,
+        return neo__shard_outside(shard, batch, (int32_t)found.feature, found.sample,
                                   found.first + found.id - found.begin, found.what);
     shard->out_of_range += found.outside;
     batch->copied = 0;
     batch->given = found.ids;
-    for (int32_t f = 0; f < map->feature_count; f++)
+    if (batch->batch.inverse) shard->ids_given += found.ids;
+    for (int32_t f = 0; f < map->feature_count; f++) {
         batch->given_of[f] = x->source_counts[map->source_count + f];
+        if (batch->batch.inverse) shard->ids_full += batch->given_of[f];
+    }
     for (int64_t q = 0; q < map->replica_count; q++)
         batch->copied += batch->given_of[map->replicas[q]];
     for (int64_t u = 0, at = 0; u < map->source_count; u++) {
@@ -1455,9 +1475,9 @@ static neo_status neo__shard_lengths_there(neo_shard *shard) {
     if (m->mean_count == 0) return NEO_OK;
     for (int32_t f = 0; f < m->feature_count; f++)
         if (m->mean_row[f] >= 0)
-            (void)neo__shard_add_run(shard, m->mean_row[f], m->mean_row[f] * n, n, f * n, 0);
+            (void)neo__shard_add_own(shard, m->mean_row[f], m->mean_row[f] * n, n, f, 0);
     const neo__ids_source source = neo__ids_source_of(&shard->now->batch);
-    neo__join_call call = neo__shard_join_of(shard, &source, m->mean_count);
+    neo__join_call call = neo__shard_own_of(shard, &source, m->mean_count);
     call.to_lengths = shard->pooled.lengths;
     return neo__device_join(shard->ctx, &call);
 }
@@ -1469,13 +1489,13 @@ static neo_status neo__shard_copies_there(neo_shard *shard, int64_t begin, int64
     neo__buffer *to = shard->copies.ids_of;
     const int64_t ids = shard->now->copied;
     for (int64_t q = 0; q < map->replica_count; q++)
-        (void)neo__shard_add_run(shard, q, q * n, n, map->replicas[q] * from->batch + begin, 0);
+        (void)neo__shard_add_own(shard, q, q * n, n, map->replicas[q], begin);
     NEO__TRY(neo__shard_grow(shard, &to[0], ids, neo_dtype_size(from->id_dtype), 1));
     if (from->weights) NEO__TRY(neo__shard_grow(shard, &to[1], ids, sizeof(float), 1));
     NEO__TRY(neo_bags_reserve(shard->replicas, n, ids));
     neo__bags_vouch(shard->replicas, ids);
     const neo__ids_source source = neo__ids_source_of(from);
-    neo__join_call call = neo__shard_join_of(shard, &source, map->replica_count);
+    neo__join_call call = neo__shard_own_of(shard, &source, map->replica_count);
     call.id_dtype = from->id_dtype;
     call.to_offsets = shard->copies.offsets;
     neo__shard_join_to(&call, to, ids);
@@ -1524,13 +1544,9 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
     NEO__CHECK(!jagged->inverse || map->desc.inverse, NEO_ERR_STATE,
                "neo_shard: a batch with an inverse, and no room for one: set "
                "neo_bags_desc.inverse of the plan's bags");
-    NEO__CHECK(!jagged->inverse || (!map->none && !map->weight_grad &&
-                                    (!map->device_ids || shard->whole)),
-               NEO_ERR_UNSUPPORTED,
-               "neo_shard: a batch with an inverse, %s: write it out by neo_jagged_expand",
-               map->none          ? "and tables of NEO_POOL_NONE"
-               : map->weight_grad ? "and weight_grad"
-                                  : "and device_ids");
+    NEO__CHECK(!jagged->inverse || (!map->none && !map->weight_grad), NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with an inverse, and %s: write it out by neo_jagged_expand",
+               map->none ? "tables of NEO_POOL_NONE" : "weight_grad");
     NEO__CHECK(!jagged->feature_bags || jagged->inverse, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
                "features alike; fill up with empty bags");
@@ -1597,19 +1613,33 @@ static neo_status neo__shard_wait_ids(neo_shard *s, const neo__shard_batch *b, i
     neo_comm *group = ids && s->id_moves ? s->id_moves : s->ids;
     return b->ticket < 0 ? NEO_OK : neo__shard_explain(b, neo_comm_wait(group, b->ticket));
 }
-/* A status, if the batch is bad, and how many ids each flow has, of ids that stay on the device. */
+/* A status, if the batch is bad, and counts of each flow, whose ids stay on the device. */
+static int64_t neo__shard_count(const neo_shard *shard, const neo__shard_batch *batch,
+                                const neo__shard_flow *flow, int which) {
+    const neo__shard_map *map = shard->map;
+    const neo_jagged *j = &batch->batch;
+    const int64_t *full = shard->exchange.source_counts + map->source_count + map->feature_count;
+    if (which == 1)
+        return neo__jagged_first_bag(j, flow->feature + 1) -
+               neo__jagged_first_bag(j, flow->feature);
+    return which && j->inverse ? full[flow->source] : batch->sent[flow->source];
+}
 static neo_status neo__shard_tell_counts(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
     neo__shard_exchange *x = &shard->exchange;
     int64_t *out = x->counts, *in = x->counts + map->ranks, *at = x->told_out;
     for (int r = 0; r < map->ranks; r++) {
-        const int64_t *flow = map->flow_begin + r;
-        out[r] = 2 + flow[1] - flow[0];
-        in[r] = 2 + x->flows;
-        *at++ = (int64_t)batch->error.status;
-        *at++ = batch->asked;
-        for (int64_t i = flow[0]; i < flow[1]; i++)
-            *at++ = batch->error.status == NEO_OK ? batch->sent[map->flows[i].source] : 0;
+        const int64_t *flow = map->flow_begin + r, flows = flow[1] - flow[0];
+        out[r] = neo__shard_tells(map, flows);
+        in[r] = neo__shard_tells(map, x->flows);
+        at[0] = (int64_t)batch->error.status;
+        at[1] = batch->asked;
+        for (int64_t i = 0; i < out[r] - 2; i++)
+            at[2 + i] = batch->error.status == NEO_OK
+                            ? neo__shard_count(shard, batch, &map->flows[flow[0] + i % flows],
+                                               (int)(i / flows))
+                            : 0;
+        at += out[r];
     }
     NEO__TRY(neo__shard_swap_ids(shard, batch, shard->ids, x->told_out, x->told_in, NEO_I64));
     batch->stage = NEO__SHARD_LENGTHS;
@@ -1648,7 +1678,7 @@ static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *ba
 }
 /* A rank's message of that. */
 static const int64_t *neo__shard_told(const neo_shard *s, int rank) {
-    return s->exchange.told_in + (2 + s->exchange.flows) * rank;
+    return s->exchange.told_in + neo__shard_tells(s->map, s->exchange.flows) * rank;
 }
 static neo_status neo__shard_send_lengths_there(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
@@ -1794,31 +1824,43 @@ static neo_status neo__shard_join_there(neo_shard *shard, neo__shard_batch *batc
     const neo__shard_exchange *x = &shard->exchange;
     const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
     const int64_t columns = map->at_rank[shard->rank].columns;
-    int64_t total = 0, bags = 0;
-    for (int64_t i = 0; i < x->routes; i++)
+    int64_t total = 0, full = 0, bags = 0;
+    for (int64_t i = 0; i < x->routes; i++) {
+        if (batch->bags) batch->bags[i] = bags;
         for (int r = 0; r < map->ranks; r++) {
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
-            const int64_t n = neo__shard_samples(batch, r);
-            bags = neo__shard_add_run(shard, i * map->ranks + r, bags, n,
+            const int64_t *told = neo__shard_told(shard, r) + 2 + route[i].flow;
+            const int64_t n = neo__shard_samples(batch, r), k = i * map->ranks + r;
+            bags = neo__shard_add_run(shard, k, bags, batch->bags ? told[x->flows] : n,
                                       columns * batch->start[r] + route[i].flow * n, at[0]);
-            batch->came[i * map->ranks + r] = at[1] - at[0];
+            if (batch->bags) {
+                x->run[k].feature = (int32_t)i, x->run[k].listed = n;
+                x->run[k].step = i * batch->global + batch->start[r];
+            }
+            batch->came[k] = at[1] - at[0];
             total += at[1] - at[0];
+            full += batch->bags ? told[2 * x->flows] : at[1] - at[0];
         }
+    }
+    if (batch->bags) batch->bags[x->routes] = bags;
     batch->local_ids = total;
     NEO__TRY(neo__shard_reserve_ids(shard, batch->ids, total));
     const neo__ids_source source = neo__shard_source(map, x->lengths_in, x->in);
     neo__join_call call = neo__shard_join_of(shard, &source, x->routes * map->ranks);
     call.to_offsets = batch->offsets;
+    call.to_inverse = batch->inverse;
     neo__shard_join_to(&call, batch->ids, total);
     NEO__TRY(neo__device_join(shard->ctx, &call));
     batch->local = neo__shard_joined(&call, batch->global);
     batch->local.feature_count = (int32_t)x->routes;
+    batch->local.feature_bags = batch->bags;
+    batch->local.inverse = batch->inverse;
     if (x->joined) NEO__TRY(neo__device_order(shard->ctx, NEO__ORDER_CALLS, x->joined, 0));
     shard->exchange.has_joined = x->joined != NULL;
     batch->stage = NEO__SHARD_READY;
     if (!shard->bags) return NEO_OK;
-    neo__bags_vouch(shard->bags, total);
-    return neo_bags_reserve(shard->bags, shard->reach, total);
+    neo__bags_vouch(shard->bags, full);
+    return neo_bags_reserve(shard->bags, shard->reach, full);
 }
 /* A part of the exchange of a batch: of one that was prefetched (2) beside the running step, behind
    the last batch's own, which reads the same memory. */

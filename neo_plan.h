@@ -239,8 +239,8 @@ typedef struct neo_plan_desc {
                                        alone. 2: and a batch that is prefetched has been there
                                        since before the last neo_shard_forward_begin: then its ids
                                        go beside the running step. Not with keys, replicas,
-                                       bags->inverse, data-parallel tables of NEO_POOL_NONE, or
-                                       weight_grad of MEAN tables, but on a narrow wire_backward */
+                                       data-parallel tables of NEO_POOL_NONE, or weight_grad of
+                                       MEAN tables, but on a narrow wire_backward */
     int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
                                        alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
                                        with NEO_POOL_NONE, keys, a tier or, but merged,
@@ -1464,7 +1464,7 @@ typedef struct neo__shard_batch {
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
     int64_t *bags;    /* [routes + 1], and [routes][samples]: of local with an inverse */
-    int32_t *inverse;
+    int32_t *inverse; /* with device_ids on the device */
     neo__buffer ids[2]; /* and weights */
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
@@ -1948,7 +1948,6 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
 static neo_status neo__shard_check_device_ids(neo_ctx *ctx, const neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     const char *with = plan->desc.replicas > 1   ? "replicas"
-                       : bags->inverse           ? "an inverse of bags"
                        : plan->desc.pipeline > 1 ? "a pipeline above 1"
                                                  : NULL;
     for (int32_t t = 0; t < bags->table_count && !with; t++)
@@ -2262,8 +2261,9 @@ typedef struct neo__shard_exchange {
     neo__buffer own[2];            /* of the device: ids by source */
     void *joined;                  /* event: a batch has been put together (2); NULL: */
     int has_joined;                /* not yet */
-    int64_t *told_out, *told_in; /* status, global_batch, ids of each flow: to, of each rank */
-    int64_t *source_counts;        /* [sources + features] */
+    int64_t *told_out, *told_in; /* status, global_batch, ids of each flow: to, of each rank; with
+                                    desc.inverse also bags of each, and ids of each written out */
+    int64_t *source_counts;        /* [sources + features], with desc.inverse [sources] more */
     int64_t *table_rows, *source_row; /* [features]; [sources] */
     neo__ids_run *run;             /* [all_runs] */
     int64_t all_runs;
@@ -2638,8 +2638,15 @@ static void neo__shard_layout_lengths(neo_shard *shard, neo__carve *carve) {
                status + map->at_rank[shard->rank].columns * shard->reach);
     NEO__CARVE(carve, x->source_lengths, map->source_count * shard->share);
     NEO__CARVE(carve, shard->copies.offsets, shard->copies.features * shard->share + 1);
-    for (int i = 0; i < shard->slots && map->device_ids; i++)
+    for (int i = 0; i < shard->slots && map->device_ids; i++) {
         NEO__CARVE(carve, shard->batches[i].offsets, x->routes * shard->most + 1);
+        if (map->desc.inverse)
+            NEO__CARVE(carve, shard->batches[i].inverse, x->routes * shard->most);
+    }
+}
+/* Numbers that a rank of so many flows is told: see told_in. */
+static int64_t neo__shard_tells(const neo__shard_map *map, int64_t flows) {
+    return 2 + (map->desc.inverse ? 3 : 1) * flows;
 }
 static void neo__shard_layout_dense(neo__carve *carve, neo__shard_dense *dense, int64_t subtrees) {
     NEO__CARVE(carve, dense->grads, subtrees * dense->floats);
@@ -2679,7 +2686,7 @@ static void neo__shard_layout_ids(const neo_shard *s, neo__carve *carve, neo__sh
     if (s->map->device_ids) NEO__CARVE(carve, b->given_of, s->map->feature_count);
     if (!s->map->desc.inverse) return;
     NEO__CARVE(carve, b->bags, s->exchange.routes + 1);
-    NEO__CARVE(carve, b->inverse, s->exchange.routes * samples);
+    if (!s->map->device_ids) NEO__CARVE(carve, b->inverse, s->exchange.routes * samples);
 }
 static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     const neo__shard_map *map = shard->map;
@@ -2690,9 +2697,11 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, exchange->counts, 4 * ranks);
     NEO__CARVE(carve, exchange->lent, map->ranks);
     if (map->device_ids) {
-        NEO__CARVE(carve, exchange->told_out, 2 * ranks + map->flow_count);
-        NEO__CARVE(carve, exchange->told_in, (2 + exchange->flows) * ranks);
-        NEO__CARVE(carve, exchange->source_counts, map->source_count + map->feature_count);
+        const int64_t parts = (map->desc.inverse ? 2 : 1) * map->source_count;
+        NEO__CARVE(carve, exchange->told_out,
+                   neo__shard_tells(map, map->flow_count) + 2 * (ranks - 1));
+        NEO__CARVE(carve, exchange->told_in, neo__shard_tells(map, exchange->flows) * ranks);
+        NEO__CARVE(carve, exchange->source_counts, parts + map->feature_count);
         NEO__CARVE(carve, exchange->table_rows, map->feature_count);
         NEO__CARVE(carve, exchange->source_row, map->source_count);
         NEO__CARVE(carve, exchange->run, exchange->all_runs);

@@ -872,6 +872,153 @@ static neo_tensor to_host(neo_ctx *ctx, neo_tensor t) {
 static int64_t integer_at(neo_tensor t, int64_t i) {
     return t.dtype == NEO_I32 ? ((const int32_t *)t.data)[i] : ((const int64_t *)t.data)[i];
 }
+/* ---- what a device does, bag after bag ---- */
+/* The part of an id of feature f, and its row less the first one there; -1: it is in none. */
+static int64_t split_part(const neo__split_call *call, int32_t f, int64_t id, int64_t *row) {
+    int64_t part = call->first_part[f], end = call->first_part[f + 1];
+    if ((uint64_t)id >= (uint64_t)call->rows[f]) {
+        if (call->bounds == NEO_BOUNDS_DROP) return -1;
+        id = id < 0 ? 0 : call->rows[f] - 1;
+    }
+    if (part == end) return -1;
+    while (end - part > 1) {
+        const int64_t mid = part + (end - part) / 2;
+        if (call->part_row[mid] <= id) part = mid;
+        else end = mid;
+    }
+    *row = id - call->part_row[part];
+    return part;
+}
+/* Returns whether the batch is sound. */
+static int split_look(const neo__split_call *call, neo__split_found *found) {
+    const neo_jagged *j = call->batch;
+    const int64_t bags = neo_jagged_bag_count(j), *offsets = j->offsets;
+    found->bag = found->id = -1;
+    if (bags == 0) return 1;
+    found->first = offsets[0];
+    found->ids = offsets[bags] - offsets[0];
+    for (int64_t i = 0; i < bags; i++) {
+        if (offsets[i] <= offsets[i + 1]) continue;
+        found->bag = found->at = i, found->begin = offsets[i], found->what = offsets[i + 1];
+        found->feature = i / j->batch, found->sample = i % j->batch;
+        return 0;
+    }
+    if (offsets[0] < 0 || found->ids > call->max_ids) return 0;
+    for (int64_t i = 0; i < bags; i++)
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
+            const int64_t id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
+            if ((uint64_t)id < (uint64_t)call->rows[i / j->batch]) continue;
+            if (found->outside++ > 0 || call->bounds != NEO_BOUNDS_ERROR) continue;
+            found->id = k - offsets[0];
+            found->at = i, found->begin = offsets[i], found->what = id;
+            found->feature = i / j->batch, found->sample = i % j->batch;
+        }
+    return found->id < 0;
+}
+/* Count the id at offset k of a bag; then, where its part's count has become its first place, put
+   it there. */
+static void split_id(const neo__split_call *call, int64_t bag, int64_t k, int put) {
+    const neo_jagged *j = call->batch;
+    const int64_t f = bag / j->batch, id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
+    const size_t size = neo_dtype_size(call->id_dtype);
+    int64_t row;
+    const int64_t part = split_part(call, (int32_t)f, id, &row);
+    if (!put) call->counts[call->first_part[j->feature_count] + f]++;
+    if (part < 0 && put && call->places) call->places[k - j->offsets[0]] = -1;
+    if (part < 0) return;
+    const int64_t at = call->counts[part]++;
+    if (put && call->places) call->places[k - j->offsets[0]] = (int32_t)at;
+    if (!put) call->lengths[part * j->batch + bag % j->batch]++;
+    else neo__int_encode(call->id_dtype, row, (char *)call->ids + (size_t)at * size);
+    if (put && call->weights) call->weights[at] = j->weights ? j->weights[k] : 1.0f;
+}
+static void plain_split(const neo__split_call *call) {
+    const neo_jagged *j = call->batch;
+    const int64_t parts = call->first_part[j->feature_count], bags = neo_jagged_bag_count(j);
+    int64_t *counts = call->counts;
+    memset(call->found, 0, sizeof *call->found);
+    memset(counts, 0, (size_t)(parts + j->feature_count) * sizeof *counts);
+    if (!split_look(call, call->found) || bags == 0) return;
+    memset(call->lengths, 0, (size_t)(parts * j->batch) * sizeof *call->lengths);
+    for (int put = 0; put < 2; put++) {
+        for (int64_t i = 0; i < bags; i++)
+            for (int64_t k = j->offsets[i]; k < j->offsets[i + 1]; k++)
+                split_id(call, i, k, put);
+        for (int64_t p = 0, at = 0; p < parts && !put; p++) {
+            const int64_t n = counts[p];
+            counts[p] = at, at += n;
+        }
+    }
+    for (int64_t p = parts - 1; p > 0; p--) counts[p] -= counts[p - 1]; /* they had become ends */
+}
+/* Offsets and lengths; or, `put`, ids. Returns how many there are. */
+static int64_t join_runs(const neo__join_call *call, int put) {
+    const size_t size = neo_dtype_size(call->id_dtype);
+    int64_t at = 0;
+    for (const neo__ids_run *run = call->run; run < call->run + call->runs; run++) {
+        const neo__ids_source *source = call->source + run->source;
+        int64_t from = run->from_id;
+        for (int64_t to = run->to; to < run->to + run->bags; to++) {
+            const int64_t b =
+                run->from + (call->list ? call->list[run->from_id + to - run->to]
+                                        : (to - run->to) * run->step);
+            const int64_t *offset = source->offsets ? source->offsets + b : NULL;
+            const int64_t n = offset ? offset[1] - offset[0]
+                                     : neo__jagged_id(source->lengths,
+                                                      source->length_dtype == NEO_I32, b);
+            if (offset) from = offset[0];
+            if (!put && call->to_offsets) call->to_offsets[to] = at;
+            if (!put && call->to_lengths) call->to_lengths[to] = (int32_t)n;
+            for (int64_t k = 0; k < n && put; k++) {
+                const int64_t id =
+                    neo__jagged_id(source->ids, source->id_dtype == NEO_I32, from + k);
+                neo__int_encode(call->id_dtype, id, (char *)call->to_ids + (size_t)(at + k) * size);
+                if (call->to_weights)
+                    call->to_weights[at + k] = source->weights ? source->weights[from + k] : 1.0f;
+            }
+            at += n, from += n;
+        }
+    }
+    if (!put && call->to_offsets) call->to_offsets[call->bags] = at;
+    return at;
+}
+static void plain_join(const neo__join_call *call) {
+    if (join_runs(call, 0) <= call->max_ids && call->to_ids) (void)join_runs(call, 1);
+}
+static void plain_places(const neo__places_call *call) {
+    for (const neo__ids_run *run = call->run; run < call->run + call->runs; run++)
+        for (int64_t i = 0; i < run->bags; i++)
+            call->to[run->to + i] = (int32_t)(run->from + i * run->step);
+    for (int64_t i = 0; i < call->ids; i++) {
+        int64_t number = call->place[i], part = call->parts - 1;
+        while (number >= 0 && call->first[part] > number) part--;
+        if (number >= 0) number += call->base[part] - call->first[part];
+        call->to[call->count + i] = (int32_t)number;
+    }
+}
+static neo_status split_by(neo_ctx *ctx, const neo__split_call *call) {
+    const neo__split_found *found = call->found;
+    if (neo_ctx_device(ctx)) return neo__device_split(ctx, call, "split");
+    plain_split(call);
+    if (found->bag >= 0)
+        return neo_fail(NEO_ERR_FORMAT,
+                        "split: offsets decrease at feature %d, sample %" PRId64
+                        ": offsets[%" PRId64 "] is %" PRId64 ", the next is %" PRId64,
+                        (int)found->feature, found->sample, found->at, found->begin, found->what);
+    if (found->first < 0)
+        return neo_fail(NEO_ERR_FORMAT, "split: offsets[0] is %" PRId64, found->first);
+    return NEO_OK;
+}
+static neo_status join_by(neo_ctx *ctx, const neo__join_call *call) {
+    if (neo_ctx_device(ctx)) return neo__device_join(ctx, call);
+    plain_join(call);
+    return NEO_OK;
+}
+static neo_status places_by(neo_ctx *ctx, const neo__places_call *call) {
+    if (neo_ctx_device(ctx)) return neo__device_places(ctx, call);
+    plain_places(call);
+    return NEO_OK;
+}
 /* Part after part, id after id: what a split must have made of offsets, ids, weights. */
 static void check_split(neo_ctx *ctx, const ids_case *c, const neo_tensor *there,
                         const int64_t *counts) {
@@ -917,7 +1064,7 @@ static neo_status place_ids(neo_ctx *ctx, const neo_tensor *t, int64_t ids, cons
     call.run = run, call.runs = 3, call.count = 5, call.place = (const int32_t *)t[12].data;
     call.ids = ids, call.parts = IDS_PARTS, call.first = first, call.base = base;
     call.to = (int32_t *)t[13].data;
-    NEO__TRY(neo__device_places(ctx, &call));
+    NEO__TRY(places_by(ctx, &call));
     neo_tensor to = to_host(ctx, t[13]), place = to_host(ctx, t[12]);
     for (int i = 0; i < 5; i++) CHECK_INT(integer_at(to, i), of_runs[i]);
     for (int64_t i = 0; i < ids; i++) {
@@ -943,7 +1090,7 @@ static neo_status split(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     call.bounds = c->bounds, call.max_ids = c->room, call.id_dtype = c->to;
     call.lengths = (int32_t *)t[3].data, call.ids = t[4].data, call.weights = (float *)t[5].data;
     call.counts = counts, call.found = &found, call.places = (int32_t *)t[12].data;
-    NEO__TRY(neo__device_split(ctx, &call, "split"));
+    NEO__TRY(split_by(ctx, &call));
     note_bytes("found", 0, &found, sizeof found);
     note_bytes("counts", 0, counts, sizeof counts);
     if (found.id >= 0 || found.ids > c->room) return NEO_OK;
@@ -966,7 +1113,7 @@ static neo_status split(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     join.source = &source, join.sources = 1;
     join.to_offsets = (int64_t *)t[6].data, join.to_lengths = (int32_t *)t[7].data;
     join.to_ids = t[8].data, join.to_weights = (float *)t[9].data;
-    NEO__TRY(neo__device_join(ctx, &join));
+    NEO__TRY(join_by(ctx, &join));
     /* Features 2 and 0 of the batch, without some samples; once more lengths alone. */
     for (int i = 0; i < 2; i++) {
         const int64_t n = c->batch - c->batch / 3;
@@ -978,9 +1125,9 @@ static neo_status split(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     join.max_ids = c->room, join.to_offsets = NULL, join.to_lengths = NULL;
     join.to_ids = t[10].data;
     if (!c->weighted) join.to_weights = NULL;
-    NEO__TRY(neo__device_join(ctx, &join));
+    NEO__TRY(join_by(ctx, &join));
     join.to_ids = NULL, join.to_weights = NULL, join.to_lengths = (int32_t *)t[11].data;
-    return neo__device_join(ctx, &join);
+    return join_by(ctx, &join);
 }
 static void split_tensors(const ids_case *c) {
     const int64_t bags = IDS_FEATURES * c->batch;

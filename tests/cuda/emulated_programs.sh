@@ -59,6 +59,8 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
 --evict lfu:4 --rows-dtype i8 --ranks 3 --plan rw
 --admit 3 --bloom --clip-norm 0.05 --micro-batches 2 --ranks 2 --plan cw
 --evict score --prune 0.2 --ranks 2 --plan tw
+--dedup --admit 2 --rows-dtype bf16 --ranks 1
+--dedup --ranks 2 --plan rw
 END
     # Rows below a cache on the device that has room for little more than a batch: they leave and
     # come again, from a file and from host memory.
@@ -101,7 +103,8 @@ END
         fi
     }
     for options in '--micro-batches 2' '--clip-norm 0.5' '--micro-batches 2 --clip-norm 0.02' \
-        --dedup; do
+        --dedup '--keys --key-rows 96' '--optimizer lamb --clip-norm 0.5' '--dedup --ranks 2' \
+        '--optimizer lamb --ranks 2'; do
         passes 6 0 "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 8 \
             --bottom 13-24-8 --top 24-1 --rows 300 $options
     done
@@ -270,8 +273,6 @@ END
         "$W/a.model" "$W/a.cluster" --calibrate --device tpu
     refused "plan of a device, not measured" "is of --calibrate" "$plan" "$W/a.model" \
         "$W/a.cluster" --device cuda
-    refused "keys and bags that repeat" "is for --device cpu" "$B/tests/emulated_dlrm" \
-        --synthetic 60 --keys --dedup --device cuda
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 \
         --device cuda:9
 else

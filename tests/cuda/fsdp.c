@@ -44,7 +44,7 @@ static neo_status run_open(neo_comm *comm, const neo_fsdp_desc *how, Run *r) {
     d.units = unit;
     d.unit_count = UNITS;
     d.micro_batches = MICROS;
-    d.optim.kind = NEO_OPTIM_ADAM;
+    if (!d.optim.kind) d.optim.kind = NEO_OPTIM_ADAM;
     d.optim.name = "optim";
     TRY(neo_fsdp_create(comm, &d, &r->fsdp));
     TRY(neo_tensor_alloc(r->ctx, NEO_F32, 2, shape, &r->table));
@@ -297,6 +297,7 @@ static void test_joint(void) {
             memset(&how[i], 0, sizeof how[i]);
             how[i].how.mode = modes[way % 3];
             how[i].how.optim.clip_norm = 0.5f;
+            if (way % 2) how[i].how.optim.kind = NEO_OPTIM_LAMB; /* its norms are ranks', too */
             how[i].placement = placed[way % 3];
             how[i].spoilt = i != 1;
             memset(wrong, 0, sizeof wrong);

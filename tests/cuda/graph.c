@@ -73,7 +73,8 @@ static void note_warning(neo_log_level level, const char *text, void *user) {
     snprintf(warning, sizeof warning, "%s", text);
 }
 static float clip_type; /* of the trainers that are made next, */
-static size_t pool;     /* and of their graphs' room */
+static neo_optim_kind dense_kind = NEO_OPTIM_ADAM;
+static size_t pool; /* and of their graphs' room */
 static void make_model(Trainer *t, float clip_norm) {
     static const char *const names[FEATURES] = {"t0", "t1", "t2"};
     static const int64_t dims[FEATURES] = {8, 8, 4}, top[] = {17, 1};
@@ -94,7 +95,7 @@ static void make_model(Trainer *t, float clip_norm) {
     d.batch = MOST_BATCH, d.max_ids = MOST_IDS;
     d.tables = tables, d.table_count = FEATURES;
     d.top = top, d.top_count = 2;
-    d.optim.kind = NEO_OPTIM_ADAM;
+    d.optim.kind = dense_kind;
     d.optim.clip_norm = clip_norm;
     d.optim.clip_norm_type = clip_type;
     CHECK_OK(model_create(&t->m, t->ctx, &d));
@@ -162,17 +163,19 @@ static void train(Trainer *t, uint64_t seed, double *losses) {
     if (t->graph) CHECK_OK(neo_cuda_graph_wait(t->graph));
 }
 static void test_bits(void) {
-    static const struct { int shards; float clip, type; int64_t copy_bytes;
-    } cases[] = {{4, 0.0f, 2.0f, 1 << 16},
-                 {1, 0.05f, 2.0f, 1 << 16},
-                 {2, 0.3f, 1.0f, 1 << 16},
-                 {1, 0.02f, INFINITY, 1 << 16},
-                 {3, 0.0f, 2.0f, 512}}; /* 512: some copies are too big for a step */
-    for (int c = 0; c < 5; c++) {
+    static const struct { int shards; float clip, type; int64_t copy_bytes; neo_optim_kind kind;
+    } cases[] = {{4, 0.0f, 2.0f, 1 << 16, NEO_OPTIM_ADAM},
+                 {1, 0.05f, 2.0f, 1 << 16, NEO_OPTIM_ADAM},
+                 {2, 0.3f, 1.0f, 1 << 16, NEO_OPTIM_ADAM},
+                 {1, 0.02f, INFINITY, 1 << 16, NEO_OPTIM_ADAM},
+                 {3, 0.0f, 2.0f, 1 << 16, NEO_OPTIM_LAMB}, /* whose norms stay on the device */
+                 {1, 0.05f, 2.0f, 1 << 16, NEO_OPTIM_LAMB},
+                 {3, 0.0f, 2.0f, 512, NEO_OPTIM_ADAM}}; /* 512: some copies are too big */
+    for (int c = 0; c < 7; c++) {
         Trainer t[3];
         double losses[3][STEPS];
         uint64_t digest[3];
-        clip_type = cases[c].type;
+        clip_type = cases[c].type, dense_kind = cases[c].kind;
         warnings = 0;
         for (int i = 0; i < 3; i++) {
             make_trainer(&t[i], i ? gpu : NULL, cases[c].shards, cases[c].clip,
@@ -207,7 +210,7 @@ static void test_bits(void) {
         }
         for (int i = 0; i < 3; i++) free_trainer(&t[i]);
     }
-    clip_type = 2.0f;
+    clip_type = 2.0f, dense_kind = NEO_OPTIM_ADAM;
 }
 /* Norm and factor are asked for in the step itself: what was recorded runs first. */
 static void test_norm_asked(void) {
@@ -695,9 +698,11 @@ static void free_keeper(Keeper *k) {
     CHECK_INT(neo_ctx_memory(k->ctx).device_bytes, 0);
     neo_ctx_destroy(k->ctx);
 }
+static int64_t most_kept; /* 0: as before */
 /* A batch's gradients are kept; lr not 0: then all that are, divided by 2, are stepped. */
 static neo_status keep(Keeper *k, const Batch *b, float lr) {
     if (k->graph) MODEL_TRY(neo_cuda_graph_begin(k->graph));
+    if (most_kept) MODEL_TRY(neo_bags_reserve_kept(k->bags, most_kept));
     MODEL_TRY(neo_bags_accumulate(k->bags, &b->j, neo_tensor_rows(k->dout, 0, b->j.batch), NULL));
     if (lr > 0.0f) MODEL_TRY(neo_bags_scale_grads(k->bags, 0.5f));
     if (lr > 0.0f) MODEL_TRY(neo_bags_step(k->bags, lr));
@@ -730,16 +735,18 @@ static void same_keepers(const Keeper *a, const Keeper *b, const char *when) {
             FAIL("%s: table %d differs", when, t);
     }
 }
-/* Several batches a step, each recorded by itself: no host waits in one, whoever asks between. */
-static void test_kept(void) {
+/* Several batches a step, each recorded by itself: no host waits in one, whoever asks between;
+   grows: not where their room grows in it, either. */
+static void kept_steps(int grows) {
     Keeper k[3];
     test_seed = 67;
-    for (int i = 0; i < 3; i++) make_keeper(&k[i], i, 300);
+    for (int i = 0; i < 3; i++) make_keeper(&k[i], i, grows ? 200 : 300);
     for (int s = 0; s < 12; s++) {
         Batch b;
         make_batch(&b, 1 + (s * 7) % MOST_BATCH);
+        most_kept = grows ? 200 + 10 * s : 0;
         for (int i = 0; i < 3; i++) CHECK_OK(keep(&k[i], &b, s % 3 == 2 ? 0.1f : 0.0f));
-        if (s % 5 < 3) continue;
+        if (s % 5 < 3 + grows) continue;
         for (int i = 1; i < 3; i++) same_keepers(&k[0], &k[i], "between steps");
     }
     for (int i = 1; i < 3; i++) same_keepers(&k[0], &k[i], "behind steps");
@@ -747,9 +754,15 @@ static void test_kept(void) {
     CHECK_INT(stats.steps, 12);
     CHECK_INT(stats.launches, 12);
     CHECK_INT(stats.split, 0);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(neo_bags_get_stats(k[i].bags).grow_count, grows ? 11 : 0);
     for (int i = 0; i < 3; i++) CHECK_OK(neo_bags_clear(k[i].bags)); /* not in a step */
     for (int i = 1; i < 3; i++) same_keepers(&k[0], &k[i], "behind a clear");
     for (int i = 0; i < 3; i++) free_keeper(&k[i]);
+    most_kept = 0;
+}
+static void test_kept(void) {
+    for (int grows = 0; grows < 2; grows++) kept_steps(grows);
 }
 /* Too many rows, or a bad id: nothing of that batch is kept, what was there stays; late: until it
    is to be stepped by calls behind it, which are left out. */

@@ -24,9 +24,12 @@ static const Set KEYED = {"keyed", 3, 4, 4, {256, 256, 256}, {48, 32, 7}, {0, 1,
 static int ranks, keeps, spoils, keyed, records, groups = 1; /* of replicas */
 static int own_sums; /* over NCCL: its own, see nccl_sums */
 static int is_quiet; /* of backward the host hears nothing: see quiet_backward */
+static int mixed;    /* odd ranks give bags that repeat as often as they do */
 static uint64_t digest[8];
 static int64_t grows[8], sent[8]; /* sent: bytes of pooled rows, and the like, on the CPU */
 static int64_t summed[8];         /* bytes of sums over ranks, on devices */
+static int64_t told[2][8];        /* bytes of ids and what belongs to them; on devices */
+static int64_t flows_of[8];
 static uint64_t numbers_of[8][MAX_STEPS][2]; /* hashes: out, gradients of weights */
 
 /* A tensor on the device, or in host memory: rows a little apart. */
@@ -80,7 +83,7 @@ static void expect_quiet(const neo_device *device, neo_cuda_stats before, int ra
 /* This rank's batch of a step; with device_ids in the device's memory, ids of one step as i32. */
 typedef struct Given {
     Mine m;
-    neo_tensor offsets, ids, weights;
+    neo_tensor offsets, ids, weights, inverse;
     neo_jagged_buffer *folded; /* with each distinct bag once */
 } Given;
 static neo_status put(neo_ctx *ctx, const void *from, neo_dtype dtype, int64_t n, neo_tensor *to) {
@@ -93,7 +96,7 @@ static neo_status give(neo_ctx *ctx, int s, int rank, Given *given) {
     Mine *m = &given->m;
     memset(given, 0, sizeof *given);
     mine_make(m, &the, s, rank, ranks);
-    if (the.bags.inverse) {
+    if (the.bags.inverse && !(mixed && rank % 2)) {
         const int64_t all = m->n * the.set->features;
         const neo_jagged_desc d = {the.set->features, all, m->offsets[all], NEO_I64, the.weighted,
                                    1, NEO_HOST};
@@ -104,14 +107,17 @@ static neo_status give(neo_ctx *ctx, int s, int rank, Given *given) {
         m->j = *neo_jagged_view(given->folded);
     }
     if (!neo_ctx_device(ctx) || !the.plan.device_ids) return NEO_OK;
-    const int64_t bags = m->n * the.set->features;
-    if (s % 2) shift(m, the.set->features);
-    const int64_t ids = m->offsets[bags];
-    for (int64_t k = 0; k < ids && s == 2; k++) ((int32_t *)m->ids)[k] = (int32_t)m->ids[k];
-    if (s == 2) m->j.id_dtype = NEO_I32;
-    TRY(put(ctx, m->offsets, NEO_I64, bags + 1, &given->offsets));
-    TRY(put(ctx, m->ids, m->j.id_dtype, ids, &given->ids));
-    TRY(put(ctx, m->weights, NEO_F32, ids, &given->weights));
+    const int64_t bags = neo_jagged_bag_count(&m->j), places = m->n * the.set->features;
+    if (s % 2 && !m->j.inverse) shift(m, the.set->features);
+    const int64_t ids = m->j.offsets[bags];
+    for (int64_t k = 0; k < ids && s == 2 && !m->j.inverse; k++)
+        ((int32_t *)m->ids)[k] = (int32_t)m->ids[k];
+    if (s == 2 && !m->j.inverse) m->j.id_dtype = NEO_I32;
+    TRY(put(ctx, m->j.offsets, NEO_I64, bags + 1, &given->offsets));
+    TRY(put(ctx, m->j.ids, m->j.id_dtype, ids, &given->ids));
+    TRY(put(ctx, m->j.weights ? m->j.weights : m->weights, NEO_F32, ids, &given->weights));
+    if (m->j.inverse) TRY(put(ctx, m->j.inverse, NEO_I32, places, &given->inverse));
+    if (m->j.inverse) m->j.inverse = (const int32_t *)given->inverse.data;
     m->j.place = NEO_DEVICE;
     m->j.offsets = (const int64_t *)given->offsets.data;
     m->j.ids = given->ids.data;
@@ -122,6 +128,7 @@ static void take_back(neo_ctx *ctx, Given *given) {
     neo_tensor_free(ctx, &given->offsets);
     neo_tensor_free(ctx, &given->ids);
     neo_tensor_free(ctx, &given->weights);
+    neo_tensor_free(ctx, &given->inverse);
     neo_jagged_destroy(given->folded);
     mine_free(&given->m);
 }
@@ -285,6 +292,9 @@ static neo_status run(neo_comm *comm, void *user) {
         EXPECT(sent[rank] == all_sent(shard));
     if (!neo_ctx_device(ctx)) sent[rank] = all_sent(shard);
     summed[rank] = all_summed(shard);
+    const neo_comm_counter ids = neo_shard_get_stats(shard).ids.op[NEO_COMM_ALL_TO_ALL];
+    told[neo_ctx_device(ctx) != NULL][rank] = ids.bytes[0] + ids.bytes[1];
+    for (int r = 0; r < ranks && !whole; r++) flows_of[r] = inside_flows(shard, r);
     EXPECT(!stays_there(ctx) ||
            neo_shard_get_stats(shard).forward.numbers == 0); /* the processor codes nothing */
     TRY(neo_state_create(ctx, &state));
@@ -479,6 +489,7 @@ static void keys(void) {
         the.weighted = i % 2;
         the.plan.pipeline = i % 4 == 2;
         keeps = i % 4 == 3;
+        records = i % 3 == 1;
         for (int t = 0; t < KEYED.tables; t++) {
             the.tables[t].keys = (neo_keys){1, NEO_EVICT_LRU, 0, t == 1 ? 2 : 0, 0, 0, 0};
             the.tables[t].dtype = t == 1 ? NEO_F16 : NEO_F32;
@@ -486,7 +497,7 @@ static void keys(void) {
         }
         check_case(ctx, "keys");
     }
-    keyed = 0;
+    keyed = records = 0;
     neo_ctx_destroy(ctx);
 }
 /* Bags that repeat: looked up once on the device of each of their rows. */
@@ -548,6 +559,93 @@ static void device_ids(void) {
         if (i > NEO_PLACEMENT_COUNT) CHECK(grows[0] > 0);
     }
     neo_ctx_destroy(ctx);
+}
+/* Bags that repeat, whose ids stay on devices: the bits of the batches written out; some ranks give
+   these; what the ranks tell each other, by the formula of >>shard; a backward pass that the host
+   hears nothing of. */
+static void repeats_there(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    for (int i = 0; i < 12; i++) {
+        ranks = 1 + i % 4;
+        case_begin(KINDS, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        the.steps = 4;
+        the.bags.inverse = 1;
+        the.weighted = i % 3 == 1;
+        the.plan.device_ids = 1 + i / 2 % 2;
+        the.plan.pipeline = i % 3 != 0 && i != 9;
+        mixed = i % 5 == 3;
+        keeps = i % 4 == 3;
+        records = i % 3 == 2;
+        is_quiet = i == 9 ? 4 : 0;
+        if (i == 5) the.plan.wire_forward = the.plan.wire_backward = NEO_WIRE_BF16;
+        for (int t = 0; t < SMALL.tables; t++)
+            place(&the, t,
+                  i % 4 == 1 ? NEO_ROW_WISE
+                  : t == 1   ? NEO_DATA_PARALLEL
+                  : t == 2   ? NEO_COLUMN_WISE
+                  : i % 2    ? NEO_TABLE_WISE
+                             : NEO_ROW_WISE,
+                  ranks);
+        the.bags.bounds = i % 3 == 0 ? NEO_BOUNDS_DROP : i % 3 == 1 ? NEO_BOUNDS_CLAMP
+                                                                  : NEO_BOUNDS_ERROR;
+        spoils = the.bags.bounds != NEO_BOUNDS_ERROR;
+        if (i == 7) the.plan.ids_per_sample = FEW_IDS;
+        memset(grows, 0, sizeof grows);
+#if defined(EMULATED) && !defined(NEO_COMM_NCCL)
+        emu_set_lazy(the.plan.device_ids == 2);
+#endif
+        const int steps = the.steps, tells = the.plan.wire_forward != NEO_WIRE_F32;
+        check_case(ctx, "bags that repeat, on devices");
+#if defined(EMULATED) && !defined(NEO_COMM_NCCL)
+        emu_set_lazy(0);
+#endif
+        int64_t bytes = 0, more = 0;
+        for (int r = 0; r < ranks; r++) bytes += told[1][r] - told[0][r];
+        for (int r = 0; r < ranks; r++) /* in place of a status of 4 bytes */
+            more += (ranks - 1) * (8 * (2 + 3 * flows_of[r]) - 4);
+        if (tells) CHECK_INT(bytes, steps * more);
+        if (i == 7) CHECK(grows[0] > 0);
+        spoils = records = mixed = is_quiet = 0;
+    }
+    keeps = the.bags.inverse = 0;
+    neo_ctx_destroy(ctx);
+}
+/* An inverse that names no bag, leaves one out, or begins with another than the first. */
+static neo_status bad_inverse(neo_comm *comm, void *user) {
+    neo_shard *shard;
+    Given given;
+    Place out;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    const int rank = neo_comm_rank(comm);
+    (void)user;
+    TRY(make(&the, comm, &shard));
+    TRY(give(ctx, 0, rank, &given));
+    TRY(take(ctx, given.m.n, the.width, &out));
+    const int64_t bags = given.m.j.feature_bags[1];
+    EXPECT(bags > 1 && bags < given.m.n);
+    for (int i = 0; i < 3; i++) {
+        static const int32_t bad[] = {-1, 0, 1};
+        const int64_t at = i < 2 ? 1 : 0;
+        int32_t good[2], now[2];
+        neo_tensor there = neo_tensor_slice(given.inverse, 0, at, 1);
+        for (int64_t k = 0; k < given.m.n && i == 1; k++) { /* the sample that reads bag 1 first */
+            there = neo_tensor_slice(given.inverse, 0, k, 1);
+            TRY(neo_tensor_copy(ctx, there, neo_tensor_1d(good, NEO_I32, 1)));
+            if (good[0] == 1) break;
+        }
+        TRY(neo_tensor_copy(ctx, there, neo_tensor_1d(good, NEO_I32, 1)));
+        now[0] = i == 1 ? (int32_t)bags - 1 + (bags == 2) : bad[i];
+        if (rank == 1) TRY(neo_tensor_copy(ctx, neo_tensor_1d(now, NEO_I32, 1), there));
+        EXPECT_ERR(neo_shard_forward(shard, &given.m.j, the.size[0], out.t), NEO_ERR_FORMAT,
+                   "samples must read all bags, in order");
+        EXPECT(rank == 1 || strstr(neo_last_error(), "rank 1: "));
+        TRY(neo_tensor_copy(ctx, neo_tensor_1d(good, NEO_I32, 1), there));
+    }
+    TRY(neo_shard_forward(shard, &given.m.j, the.size[0], out.t));
+    neo_shard_destroy(shard);
+    take_back(ctx, &given);
+    neo_tensor_free(ctx, &out.all);
+    return NEO_OK;
 }
 #if defined(NEO_COMM_NCCL)
 /* Gradients of data-parallel tables by NCCL's own sums: of two ranks the tree's bits, since x + y
@@ -664,7 +762,7 @@ static neo_status refused_ids(neo_comm *comm, void *user) {
 static void bad_device_ids(void) {
     static const char *const with[] = {
         "device_ids with weight_grad, NEO_POOL_MEAN and gradients in f32",
-        "device_ids with an inverse", "NEO_SYNC_MERGED on a device"};
+        "NEO_SYNC_MERGED on a device"};
     neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
                        .ranks = 2,
                        .timeout_ms = TEST_PATIENCE_MS,
@@ -678,12 +776,14 @@ static void bad_device_ids(void) {
     case_data(&the);
     memset(wrong, 0, sizeof wrong);
     CHECK_OK(neo_comm_spawn(ranks, &d, bad_ids, NULL, NULL));
-    for (int i = 0; i < 3; i++) {
+    the.bags.inverse = 1;
+    CHECK_OK(neo_comm_spawn(ranks, &d, bad_inverse, NULL, NULL));
+    the.bags.inverse = 0;
+    for (int i = 0; i < 2; i++) {
         the.plan.weight_grad = i == 0;
         the.tables[0].pooling = i ? NEO_POOL_SUM : NEO_POOL_MEAN;
-        the.bags.inverse = i == 1;
-        the.plan.device_ids = i < 2;
-        if (i == 2) { /* two replicas of a rank each */
+        the.plan.device_ids = i < 1;
+        if (i == 1) { /* two replicas of a rank each */
             the.plan.replicas = ranks, the.plan.sync_every = NEO_SYNC_MERGED;
             the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = 1;
             the.piece_count = 0;
@@ -1233,6 +1333,7 @@ int main(void) {
     RUN(nccl_sums);
 #endif
     RUN(device_ids);
+    RUN(repeats_there);
     RUN(quiet_backward);
     RUN(bad_device_ids);
     RUN(replicas);

@@ -87,7 +87,7 @@ typedef struct device_ids {
     turns turns; /* of side */
     struct {
         neo_jagged batch;
-        neo_tensor offsets, ids, weights;
+        neo_tensor offsets, ids, weights, inverse;
     } side[2];
 } device_ids;
 
@@ -387,14 +387,14 @@ static neo_status create_task_buffers(model *m) {
 }
 
 /* A copy of the batch on the device, and a graph whose memory has room for it; rows below the
-   device's memory, or of keys, cannot come within a graph. */
+   device's memory cannot come within a graph. */
 static neo_status create_device_buffers(model *m, const options *o, int64_t dense,
                                         int64_t features) {
     int64_t sample = dense * 4 + m->tasks * 8 + features * 16; /* labels, weights; ids, offsets */
     size_t batch = (size_t)(m->most_samples * sample);
     batch += 65536 + (size_t)features * 1024; /* descriptions of tables and of their steps */
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
-    if (strcmp(o->machine.graph, "on") == 0 && !o->tier && !o->keys)
+    if (strcmp(o->machine.graph, "on") == 0 && !o->tier)
         TRY(graph_open(neo_ctx_device(m->ctx), batch, 2, &m->graph));
     TRY(alloc_rows(m, dense, &m->dense_in));
     if (neo_schema_is_sample_weighted(m->schema) || m->tasks > 1)
@@ -487,6 +487,7 @@ static void destroy_model(model *m) {
         neo_tensor_free(m->ctx, &m->there.side[i].offsets);
         neo_tensor_free(m->ctx, &m->there.side[i].ids);
         neo_tensor_free(m->ctx, &m->there.side[i].weights);
+        neo_tensor_free(m->ctx, &m->there.side[i].inverse);
     }
     size_t task_bytes = (size_t)(m->most_samples * m->tasks) * sizeof(float);
     neo_free(m->ctx, m->task_label, task_bytes);

@@ -486,8 +486,6 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit, .bloom = o->bloom != 0};
     if (!o->keys && given) REFUSE("--%s is of --keys", given);
     if (!o->keys && !o->tier && cli_is_given("evict")) REFUSE("--evict is of --keys or --tier");
-    if (o->keys && o->dedup && strcmp(o->machine.device, "cpu") != 0)
-        REFUSE("--keys with --dedup is for --device cpu");
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");

@@ -54,8 +54,7 @@ static neo_status describe_plan(model *m, const options *o, const neo_bags_desc 
                                 neo_plan_desc *to) {
     const mlp_size bottom = size_of_mlp(m->params[BOTTOM]), top = size_of_mlp(m->params[TOP]);
     const int ranks = neo_comm_size(m->comm), groups = (int)o->replicas;
-    m->there.on =
-        neo_ctx_device(m->ctx) && ranks > 1 && groups == 1 && !o->tier && !o->dedup && !o->keys;
+    m->there.on = neo_ctx_device(m->ctx) && ranks > 1 && groups == 1 && !o->tier && !o->keys;
     if (ranks % groups)
         REFUSE("--replicas %d: must divide the %d rank%s into groups", groups, ranks,
                PLURAL(ranks));

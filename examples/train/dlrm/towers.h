@@ -156,17 +156,21 @@ static neo_status send_numbers(model *m, const void *from, neo_dtype dtype, int6
 static neo_status send_ids(model *m, const neo_jagged *batch, int turn) {
     neo_jagged *there = &m->there.side[turn].batch;
     neo_tensor *offsets = &m->there.side[turn].offsets, *ids = &m->there.side[turn].ids,
-               *weights = &m->there.side[turn].weights;
+               *weights = &m->there.side[turn].weights, *inverse = &m->there.side[turn].inverse;
     const int64_t bags = neo_jagged_bag_count(batch), none[1] = {0};
     const int64_t *host = bags ? batch->offsets : none;
     TRY(send_numbers(m, host, NEO_I64, 0, bags + 1, offsets));
     TRY(send_numbers(m, batch->ids, batch->id_dtype, host[0], host[bags], ids));
     if (batch->weights)
         TRY(send_numbers(m, batch->weights, NEO_F32, host[0], host[bags], weights));
+    if (batch->inverse)
+        TRY(send_numbers(m, batch->inverse, NEO_I32, 0, batch->batch * batch->feature_count,
+                         inverse));
     *there = *batch;
     there->place = NEO_DEVICE;
     there->offsets = offsets->data, there->ids = ids->data;
     there->weights = batch->weights ? weights->data : NULL;
+    there->inverse = batch->inverse ? inverse->data : NULL;
     return NEO_OK;
 }
 /* Batches become their copies on the device, where tables take ids from there. */
