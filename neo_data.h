@@ -399,9 +399,10 @@ NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, f
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
    numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
    before the first neo_reader_next.
-   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed (it says which, and
-            both values where it can), or the files are not the same (as far as can be seen: sizes,
-            the place). */
+   Errors   NEO_ERR_MISMATCH: made under another format, number of dense numbers or of features,
+            batch, window or seed (it says which, and both values where it can), or the files are
+            not the same (as far as can be seen: sizes, the place). What columns mean is compared
+            where the checkpoint has the schema: neo_state_add_schema. */
 enum { NEO_POSITION_WORDS = 8 };
 typedef struct neo_position {
     int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:

@@ -24,6 +24,7 @@
      It implements neo.h too; neo_data.h and neo_fsdp.h include it.
          neo_state_create(ctx, &state);
          neo_state_add_params(state, params);
+         neo_state_add_optim(state, optim);
          neo_state_add_bags(state, bags);
          neo_state_define(state, "optimizer", "adagrad");
          neo_save(ctx, &(neo_save_desc){.dir = "ckpt", .step = 1000}, state);
@@ -102,8 +103,8 @@ NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name, neo
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
    with a checkpoint; loading under another value is refused. What nobody defines may change at a
    resume, and nothing says so: the learning rate, the numbers of an optimizer (its betas,
-   weight_decay, clip_norm; Adam or AdamW, whose state has the same names), a loss. A trainer
-   defines those that it wants to keep. Defining a key again replaces its value. "repro_shards" and
+   weight_decay, clip_norm; Adam or AdamW, whose state has the same names), who leaves a table of
+   keys (neo_keys.evict, .period), a loss. A trainer defines those that it wants to keep. Defining a key again replaces its value. "repro_shards" and
    "seed" of the context are defined from the start, on a device that has not the CPU's bits
    "numerics" too, and "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is
    above 1. Where several differ, a key without a '.' is the one that an error names. */

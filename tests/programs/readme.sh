@@ -55,10 +55,8 @@ done
 # The trainer by its own command, with the files that it speaks of beside it. Its neo.c, which is
 # examples/neo.c, is compiled already, in parts; with NEO_FULL set by this command, too.
 if [ -f "$trainer" ] && cp "$trainer" "$W/"; then
-    command=$(sed -n "s,^ *cc -O2 \(.*neo\.c .*\)$,$CC -O2 \1,p" "$trainer")
-    if [ -z "$NEO_FULL" ] && cp "$B/neo.o" "$W/"; then
-        command=$(echo "$command" | sed 's/ neo\.c / neo.o /')
-    fi
+    command=$(sed -n "s,^ *cc -O2 -c neo\.c && cc -O2 \(.*neo\.o .*\)$,$CC -O2 \1,p" "$trainer")
+    if [ -z "$NEO_FULL" ]; then cp "$B/neo.o" "$W/"; else command="$CC -O2 -c neo.c && $command"; fi
     (cd "$W" && sh -c "$command") >"$W/out" 2>"$W/log" </dev/null
     printed=$(sed -n '/^    step 50 /,/^    state/s/^    //p' README.md)
     same "$trainer by its command" "$(cat "$W/out")" "$printed"
