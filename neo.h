@@ -4605,8 +4605,8 @@ static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_p
     memcpy(to, from, bytes);
     return NEO_OK;
 }
-static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
-                                  size_t bytes) {
+static NEO__UNUSED neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place,
+                                              const void *from, size_t bytes) {
     if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, place, from, NEO_HOST, bytes);
     if (place == NEO_FILE) return neo__tier_move(ctx, to, NULL, from, bytes);
     memcpy(to, from, bytes);
@@ -6353,8 +6353,10 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    runs along the panels row by row: a group of them (which stays in the second-level cache) over
    the block, then the next. Where C has few rows, B is read once and its reading counts: then
    panels are packed in small groups, and the tiles of a group fetch what the next group is packed
-   of. Panels that lie k-major are packed by the tiles that read them first. A row of tiles fetches
-   C of the next one, too, if C is large; all of that line by line, as slowly as it can.
+   of; or, of up to 128 rows and B transposed, A is packed and B is read in place (see
+   neo__gemm_plan_turned). Panels that lie k-major are packed by the tiles that read them first. A
+   row of tiles fetches C of the next one, too, if C is large; all of that line by line, as slowly
+   as it can.
 
    Gradients of weights may be steps of the weights instead: see neo__gemm_updates.
 
@@ -13389,7 +13391,7 @@ typedef struct neo__bags_work {
    calls are left out; the list has those from `base` on. A row leaves it when what begins it has
    been launched. */
 typedef struct neo__bags_given {
-    int64_t noted, begun, base;
+    int64_t noted, begun, base, told; /* told: the most that were begun, which stays */
     uint32_t launched; /* neo_device.launched when the last was begun */
 } neo__bags_given;
 
@@ -16163,6 +16165,23 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
+/* Rows are begun again, all at once: of `count` that were noted, from `at` on, those that a key, or
+   none, still has as it was noted. */
+static int64_t neo__bags_still_given(const neo_bags *bags, int64_t at, int64_t count) {
+    int64_t *const *given = bags->work.given, to = at;
+    for (int64_t i = at; i < at + count; i++) {
+        const int zeros = given[1][i] < 0;
+        const int64_t row = zeros ? ~given[1][i] : given[1][i];
+        const neo__bag_table *t = bags->tables, *last = t + bags->sizes.tables - 1;
+        while (t < last && t[1].job.first_key <= row) t++;
+        const neo__lines *lines = &t->keys.lines;
+        const int64_t line = row - t->job.first_key;
+        const int used = lines->use[line] != 0;
+        if (zeros ? used : !used || lines->key[line] != (uint64_t)given[0][i]) continue;
+        given[0][to] = given[0][i], given[1][to++] = given[1][i];
+    }
+    return to - at;
+}
 /* On a device: first values of the rows that are noted, by the room that ids of a batch have there.
    Rows of which it failed stay noted: every call begins with them. A recorded step's errors do not
    keep them from beginning, as their keys have come. */
@@ -16170,18 +16189,21 @@ static neo_status neo__bags_begin_rows(const neo_bags *bags) {
     neo_device *on = bags->ctx->on;
     neo__bags_given *give = bags->work.give;
     if (!give) return NEO_OK;
-    const int64_t first = NEO__MAX(give->begun, give->base), count = give->noted - first;
-    const size_t bytes = (size_t)count * sizeof(int64_t);
+    const int64_t first = NEO__MAX(give->begun, give->base);
     int64_t *const *given = bags->work.given, at = first - give->base;
+    if (first < give->told)
+        give->noted = first + neo__bags_still_given(bags, at, give->noted - first);
+    const int64_t count = give->noted - first;
+    const size_t bytes = (size_t)count * sizeof(int64_t);
     if (count) {
         NEO__TRY(neo__bags_send(bags, bags->view.copy_keys, given[0] + at, bytes));
         NEO__TRY(neo__bags_send(bags, bags->view.copy_ids, given[1] + at, bytes));
         NEO__TRY(on->bags_first(on, &bags->job, (const int64_t *)bags->view.copy_ids,
                                 bags->view.copy_keys, count));
         give->begun = first;
+        give->launched = on->launched; /* counting may launch them */
         neo__device_counts(bags->ctx, &give->begun);
-        give->begun = give->noted;
-        give->launched = on->launched;
+        give->begun = give->told = give->noted;
     }
     if (!on->recording || give->launched != on->launched) give->base = give->noted;
     return NEO_OK;
@@ -16194,7 +16216,10 @@ static neo_status neo__bags_note_room(const neo_bags *bags, int64_t count) {
     NEO__TRY(neo__bags_begin_rows(bags));
     if (!on->recording || give->noted - give->base + count <= bags->sizes.max_ids) return NEO_OK;
     on->settle(on);
-    return neo__bags_begin_rows(bags);
+    NEO__TRY(neo__bags_begin_rows(bags));
+    NEO__CHECK(give->noted - give->base + count <= bags->sizes.max_ids, NEO_ERR_STATE,
+               "bags '%s': first rows of keys wait for a step that was not launched", bags->name);
+    return NEO_OK;
 }
 /* The list is empty: rows of it may be noted again. */
 static neo_status neo__bags_note_none(const neo_bags *b) {
@@ -17604,7 +17629,7 @@ static neo_status neo__bags_cut_rounds(neo_bags *bags) {
 
 static void neo__bags_count_step(neo_bags *bags) {
     neo__count_step(bags->ctx, &bags->steps);
-    if (bags->sizes.key_scratch && bags->key_steps < INT64_MAX) bags->key_steps++;
+    if (bags->sizes.key_scratch) neo__count_step(bags->ctx, &bags->key_steps);
     bags->work.resolved = 0;
 }
 /* One step of each row that is kept; then none is. The sums of cut tables are asked for before

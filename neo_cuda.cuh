@@ -2657,7 +2657,6 @@ enum { NEO__CUDA_EPILOGUE_AUX = 128 }; /* the bit of epilogues that keep or read
    or reads z has it in call->finish. */
 static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call, int epilogue,
                                      int leaves, int64_t c_step, int *done) {
-    neo__cuda_product *product = NULL;
     NEO__ZERO(neo__cuda_shape, s);
     s.m = call->m, s.n = call->n, s.k = call->k;
     s.a_turned = call->a_k == 1, s.b_turned = call->b_k == 1 && call->b_col != 1;
@@ -2677,12 +2676,11 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
         return NEO_OK; /* one row, rows that overlap or run backwards */
-    NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
-    if (!product) return gpu->stats.own_products++, NEO_OK;
     const float *bias = epilogue & CUBLASLT_EPILOGUE_BIAS ? call->bias : NULL;
-    neo__cuda_multiplication x = {product, s,   call->a, call->b,    bias,
-                                  aux,     call->c, call->beta, 0};
+    neo__cuda_multiplication x = {NULL, s, call->a, call->b, bias, aux, call->c, call->beta, 0};
     NEO__TRY(neo__cuda_multiply_with_last(gpu, &x));
+    if (!x.product) NEO__TRY(neo__cuda_product_of(gpu, &s, &x.product));
+    if (!x.product) return gpu->stats.own_products++, NEO_OK;
     NEO__TRY(neo__cuda_do(gpu, neo__cuda_multiply_now, &x, sizeof x));
     *done = 1;
     return NEO_OK;
@@ -8342,13 +8340,12 @@ static void neo__ids_layout(const neo__split_call *call, neo__carve *carve, neo_
     const int features = work->features = call->batch->feature_count;
     neo__job_table *tables;
     const int64_t parts = work->parts = call->first_part[features];
-    const int64_t bags = neo_jagged_bag_count(call->batch);
     work->batch = call->batch->batch;
     work->lengths = call->lengths, work->inverse = call->batch->inverse;
     if (work->inverse) {
         NEO__CARVE(carve, work->lengths, parts * work->batch);
         NEO__CARVE(carve, work->bags, features + 1);
-        NEO__CARVE(carve, work->first, bags);
+        NEO__CARVE(carve, work->first, features * work->batch); /* no more bags than samples */
     }
     NEO__CARVE(carve, work->rows, features);
     NEO__CARVE(carve, work->first_part, features + 1);
@@ -8365,7 +8362,7 @@ static void neo__ids_layout(const neo__split_call *call, neo__carve *carve, neo_
     job->batch.offsets = call->batch->offsets, job->batch.ids = call->batch->ids;
     job->batch.weights = call->batch->weights, job->batch.is_i32 = call->batch->id_dtype == NEO_I32;
     job->batch.inverse = work->inverse, job->batch.samples = work->batch;
-    job->batch.bags = bags;
+    job->batch.bags = neo_jagged_bag_count(call->batch);
 }
 /* The feature of a bag, and its first one. */
 NEO__GPU int neo__ids_feature(const neo__ids_work &w, int64_t bag, int64_t *first) {
@@ -8569,9 +8566,12 @@ static neo_status neo__cuda_ids_split(neo__cuda *gpu, const neo__split_call *cal
     *call->found = none;
     neo__ids_layout(call, &carve, &w, &job);
     memset(call->counts, 0, (size_t)neo__ids_counts(&w) * sizeof *call->counts);
-    for (int f = 0; f < w.features && w.inverse && w.batch > 0; f++)
-        if (call->batch->feature_bags[f] == call->batch->feature_bags[f + 1])
-            return neo_fail(NEO_ERR_FORMAT, "neo_shard: feature %d has no bags for its samples", f);
+    for (int f = 0; f < w.features && w.inverse; f++) {
+        const int64_t *at = call->batch->feature_bags + f, bags = at[1] - at[0];
+        NEO__CHECK(bags <= w.batch && (bags > 0 || w.batch == 0), NEO_ERR_FORMAT,
+                   "neo_shard: feature %d has %lld bags for %lld samples", f, (long long)bags,
+                   (long long)w.batch);
+    }
     if (job.batch.bags == 0) return NEO_OK;
     s.count = call->max_ids, s.last = NEO__MAX(neo__cuda_bits(w.parts), 1);
     NEO__CUDA_TRY(gpu, neo__cuda_sort(s, &s.bytes, gpu->stream));
@@ -8728,17 +8728,18 @@ typedef struct neo__join_work {
     neo__join_found *found;
     unsigned long long *over; /* behind it */
     int32_t *lengths; /* of bags, with to_inverse */
+    int64_t room;     /* for so many bags: of all samples, with to_inverse */
     neo__cuda_scanning scan;
 } neo__join_work;
 static void neo__join_layout(const neo__join_call *call, neo__carve *carve, neo__join_work *work) {
     NEO__CARVE(carve, work->run, call->runs);
     NEO__CARVE(carve, work->source, call->sources);
-    NEO__CARVE(carve, work->scan.keys, call->bags + 1);
-    NEO__CARVE(carve, work->scan.sorted_keys, call->bags + 1);
-    NEO__CARVE(carve, work->offsets, call->bags + 1);
+    NEO__CARVE(carve, work->scan.keys, work->room + 1);
+    NEO__CARVE(carve, work->scan.sorted_keys, work->room + 1);
+    NEO__CARVE(carve, work->offsets, work->room + 1);
     NEO__CARVE(carve, work->found, 1);
     NEO__CARVE(carve, work->over, 1);
-    NEO__CARVE(carve, work->lengths, call->to_inverse ? call->bags : 0);
+    NEO__CARVE(carve, work->lengths, call->to_inverse ? work->room : 0);
     neo__carve_next(carve, &work->scan.temp, 1, work->scan.bytes);
 }
 /* Look whether ids fit, and have the caller hear of it all. */
@@ -8796,9 +8797,11 @@ static neo_status neo__cuda_ids_join(neo__cuda *gpu, const neo__join_call *given
     call.later = NULL; /* as kernels get it: without places on the host */
     if (call.bags == 0)
         return call.to_offsets ? neo__cuda_fill(gpu, call.to_offsets, 0, sizeof(int64_t)) : NEO_OK;
+    const neo__ids_run *last = given->run + given->runs - 1;
     w.scan.count = count;
+    w.room = call.to_inverse ? NEO__MAX(last->step + last->listed, call.bags) : call.bags;
     NEO__CUDA_TRY(gpu, cub::DeviceScan::ExclusiveSum(NULL, w.scan.bytes, (uint32_t *)NULL,
-                                                     (uint32_t *)NULL, (uint32_t)count,
+                                                     (uint32_t *)NULL, (uint32_t)(w.room + 1),
                                                      gpu->stream));
     neo__join_layout(&call, &carve, &w);
     NEO__TRY(neo__cuda_reserve(gpu, carve.at));

@@ -867,6 +867,10 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
     for (int i = 0; i < 8 * (int)NEO_LEVEL_COUNT; i++)
         NEO__CHECK(neo__plan_positive(cluster->link_us[i / 8][i / 4 % 2][i % 4]), NEO_ERR_ARG,
                    "%s: a number of cluster.link_us is not finite and from 0 up", fn);
+    for (int i = 0; i < 8 * (int)NEO_LEVEL_COUNT; i++)
+        NEO__CHECK(i % 4 == 0 || cluster->link_us[i / 8][i / 4 % 2][i % 4] <= 0.0 ||
+                       cluster->link_us[i / 8][i / 4 % 2][i % 4 - 1] > 0.0,
+                   NEO_ERR_ARG, "%s: cluster.link_us has a size behind one that is 0", fn);
     for (int i = 0; i < NEO_LAYER_COUNT * 5; i++)
         NEO__CHECK(neo__plan_positive(cluster->calibration.layer[i / 5][i % 5]), NEO_ERR_ARG,
                    "%s: a number of cluster.calibration.layer is not finite and from 0 up", fn);
@@ -3117,11 +3121,13 @@ static int neo__timeline_all_reduce(const neo_plan *plan, double bytes, double r
                      ends = level == NEO_LEVEL_LOCAL ? of_node : ranks / of_node;
         double hops = 0.0;
         for (double k = 1.0; k < ends; k *= 2.0) hops += 1.0;
+        /* what was measured of few bytes has the hops in it */
+        const int tree = few && plan->desc.cluster.link_us[level][NEO_LINK_REDUCE][0] <= 0.0;
         const double gone = 2.0 * bytes * share[level],
-                     takes = few ? times * hops * bytes / link->bandwidth
-                                 : neo__timeline_bytes(&plan->desc.cluster, level, NEO_LINK_REDUCE,
-                                                       gone);
-        seconds[level] += takes + times * (few ? hops : share[level] > 0.0) * latency;
+                     takes = tree ? times * hops * bytes / link->bandwidth
+                                  : neo__timeline_bytes(&plan->desc.cluster, level, NEO_LINK_REDUCE,
+                                                        gone);
+        seconds[level] += takes + (tree ? times * hops : 2.0 * (share[level] > 0.0)) * latency;
         sent[level] += gone;
     }
     return few;
@@ -3584,8 +3590,10 @@ static neo__sample_set neo__sample_set_of(const neo_timeline *timeline, const ne
 /* Seconds of what a task sends. */
 static double neo__sample_takes(const neo_timeline *timeline, const neo_task *task) {
     const int reduces = !strcmp(task->name, "reduce") || !strcmp(task->name, "copies");
-    return neo__timeline_bytes(&timeline->cluster, task->lane == NEO_LANE_LOCAL ? 0 : 1,
-                               reduces ? NEO_LINK_REDUCE : NEO_LINK_EXCHANGE, task->bytes);
+    const double takes =
+        neo__timeline_bytes(&timeline->cluster, task->lane == NEO_LANE_LOCAL ? 0 : 1,
+                            reduces ? NEO_LINK_REDUCE : NEO_LINK_EXCHANGE, task->bytes);
+    return NEO__MIN(takes, task->seconds); /* averages of replicas: a share of several calls */
 }
 /* A task on its links, `times` as long. on: [all] seconds of each rank's share. */
 static void neo__sample_links(const neo_timeline *timeline, const neo_task *task, int sums,
@@ -7760,7 +7768,7 @@ typedef struct neo__calibrate_behind {
     neo__calibrate_times took, since; /* since: by the wall clock, from the run before to its end */
 } neo__calibrate_behind;
 /* Adagrad of tensors; all places take turns, so that each has runs at all times. where: their
-   values and gradients, or NULL. slower: seconds of the wall clock in one of ctx's. */
+   values and gradients. slower: seconds of the wall clock in one of ctx's. */
 static neo_status neo__calibrate_step_runs(neo_ctx *ctx, float *where, float *memory,
                                            neo__calibrate_behind *at, int count, double *slower) {
     const int64_t shape = NEO__CALIBRATE_PARAMS;
@@ -7772,13 +7780,12 @@ static neo_status neo__calibrate_step_runs(neo_ctx *ctx, float *where, float *me
     int64_t passed[2] = {0, 1};
     ones.kind = NEO_INIT_CONSTANT, ones.a = 1.0f;
     desc.kind = NEO_OPTIM_ADAGRAD;
-    neo_status status =
-        where ? neo_params_create_deferred(ctx, &params) : neo_params_create(ctx, &params);
+    neo_status status = neo_params_create_deferred(ctx, &params);
     for (int i = 0; i < NEO__CALIBRATE_TENSORS && status == NEO_OK; i++) {
-        float *value = where ? where + 2 * i * shape : NULL;
+        float *value = where + 2 * i * shape;
         snprintf(name, sizeof name, "%d", i);
         status = neo_params_add(params, name, 1, &shape, ones, NULL);
-        if (where && status == NEO_OK)
+        if (status == NEO_OK)
             status = neo_params_bind(params, i, value, value + shape, NULL);
     }
     if (status == NEO_OK) status = neo_optim_create(ctx, params, &desc, &optim);
@@ -7824,8 +7831,7 @@ static double neo__calibrate_line(const neo__calibrate_behind *at, int count, do
 /* Tensors that a cache has room for, in small pages, as those of most layers: what it keeps of
    larger ones, in huge pages, says nothing of those. The cache, and what others take of it, are
    those by which a line through all that was measured is off least; no cache is larger than what
-   was touched at most, beyond which nothing tells how long a parameter takes. pages: room, or
-   NULL. */
+   was touched at most, beyond which nothing tells how long a parameter takes. pages: room. */
 static neo_status neo__calibrate_step(neo_ctx *ctx, float *pages, float *memory,
                                       neo_cluster *cluster) {
     enum { COUNT = 14, SIZES = 56, RATES = 32 }; /* the first: to have a cache filled */
@@ -7838,7 +7844,7 @@ static neo_status neo__calibrate_step(neo_ctx *ctx, float *pages, float *memory,
     neo__calibrate_behind at[COUNT];
     neo_cluster by = *cluster;
     const size_t bytes = (size_t)NEO_CACHE_MOST;
-    float *wide = pages ? (float *)neo_alloc(ctx, bytes) : NULL;
+    float *wide = (float *)neo_alloc(ctx, bytes);
     const int count = wide ? (int)COUNT : (int)COUNT - (int)LARGE,
               sizes = wide ? (int)SIZES : (int)SIZES - 8 * (int)LARGE;
     double slower, cached, most, off, least = DBL_MAX;
@@ -7871,14 +7877,10 @@ static neo_status neo__calibrate_step(neo_ctx *ctx, float *pages, float *memory,
 static neo_status neo__calibrate_steps(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     const size_t bytes = (size_t)40 << 20,
                  used = (size_t)8 * NEO__CALIBRATE_PARAMS * NEO__CALIBRATE_TENSORS;
-    neo_device *device = neo_ctx_device(ctx); /* its memory has no such pages */
-    float *pages = device ? NULL : (float *)neo_alloc(ctx, bytes);
-    NEO__CHECK(pages || device, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes",
-               bytes);
-    if (pages) {
-        neo__small_pages(pages, bytes);
-        memset(pages, 0, used);
-    }
+    float *pages = (float *)neo_alloc(ctx, bytes);
+    NEO__CHECK(pages, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    neo__small_pages(pages, bytes);
+    memset(pages, 0, used);
     const neo_status status = neo__calibrate_step(ctx, pages, memory, cluster);
     neo_free(ctx, pages, bytes);
     return status;
@@ -8735,7 +8737,8 @@ static neo_status neo__device_steps(neo__device_job *job, neo_cluster *to) {
         if (off >= least) continue;
         least = off;
         to->calibration.step = memory * scale, to->calibration.step_near = cached * scale;
-        to->calibration.cache = by.calibration.cache;
+        to->calibration.cache =
+            size < (int)SIZES ? by.calibration.cache : (double)NEO_CACHE_MOST;
     }
     return NEO_OK;
 }

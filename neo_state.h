@@ -104,10 +104,11 @@ NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name, neo
    with a checkpoint; loading under another value is refused. What nobody defines may change at a
    resume, and nothing says so: the learning rate, the numbers of an optimizer (its betas,
    weight_decay, clip_norm; Adam or AdamW, whose state has the same names), who leaves a table of
-   keys (neo_keys.evict, .period), a loss. A trainer defines those that it wants to keep. Defining a key again replaces its value. "repro_shards" and
-   "seed" of the context are defined from the start, on a device that has not the CPU's bits
-   "numerics" too, and "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is
-   above 1. Where several differ, a key without a '.' is the one that an error names. */
+   keys (neo_keys.evict, .period), a loss. A trainer defines those that it wants to keep. Defining a
+   key again replaces its value. "repro_shards" and "seed" of the context are defined from the
+   start, on a device that has not the CPU's bits "numerics" too, and "<bags>.<table>.row_buckets"
+   by _add_bags and _add_shard where it is above 1. Where several differ, a key without a '.' is the
+   one that an error names. */
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value);
 NEO_API int neo_state_count(const neo_state *state);
 NEO_API const char *neo_state_name(const neo_state *state, int index);

@@ -38,6 +38,7 @@ static neo_status link_time(neo_comm *all, neo_comm *group, int kind, int64_t co
     }
     if (status == NEO_OK)
         status = neo_comm_all_reduce(all, NEO_REDUCE_MAX, turn, turn, LINK_TURNS, NEO_I64, NULL);
+    if (status != NEO_OK) return status;
     qsort(turn, LINK_TURNS, sizeof turn[0], link_order);
     for (int k = 0; k < 3 && status == NEO_OK; k++)
         ns[k] = (double)turn[LINK_TURNS / 4 * (k + 1)];

@@ -283,13 +283,13 @@ static neo_status calibrate(neo_ctx *ctx, job *j, const command *c) {
     neo_ctx_desc desc = {.threads = neo_ctx_threads(ctx)};
     neo_ctx *on = NULL;
     neo_status status = device_open(0, 0, &choice, &desc.device);
+    j->on_device = desc.device != NULL; /* whatever the file was of */
     if (!desc.device) return status == NEO_OK ? neo_calibrate(ctx, to) : status;
     status = neo_ctx_create(&desc, &on);
     if (status == NEO_OK) status = neo_calibrate(on, to);
     if (status == NEO_OK) status = disk_measure(on, NULL, &to->host_bandwidth, &to->host_row_us);
     neo_ctx_destroy(on);
     device_close(desc.device);
-    j->on_device = 1;
     return status;
 }
 static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **plan) {

@@ -561,7 +561,8 @@ else
 fi
 # The layout in other ways than the matrix has.
 for c in $compilers; do
-    for flags in "-x c" "-x c -DNDEBUG" "-x c -DNEO_SHARED" "-x c -D_GNU_SOURCE" \
+    for flags in "-x c" "-x c -DNDEBUG" "-x c -DNEO_STATIC" "-x c -DNEO_SHARED" \
+        "-x c -D_GNU_SOURCE" \
         "-x c -DNEO_NO_SIMD '-DNEO_ASSERT(x)=(void)(x)' -DNEO_IMPLEMENTATION"; do
         job "sizes of structs: $c $flags" "$c -I. $flags -fsyntax-only $W/all_declare.c"
     done

@@ -1,13 +1,14 @@
 #!/bin/sh
 # pictures.sh: the report as a browser draws it, 1,280 and 390 pixels wide: nothing is wider than
 # the page, no text lies on another, every chart and every curve has its place, and the picture has
-# the curves' colours. BROWSER: Chromium, its headless shell or Chrome.
+# the curves' colours. NEO_BROWSER: Chromium, its headless shell or Chrome.
 
 B=${B:-build}
 . tests/harness.sh
 W=$PWD/$B/tmp/pictures
 rm -rf "$W"
 mkdir -p "$W/profile"
+BROWSER=$NEO_BROWSER
 [ -n "$BROWSER" ] || for name in chromium-headless-shell chromium chromium-browser google-chrome; do
     have $name && BROWSER=$name && break
 done
@@ -92,7 +93,7 @@ looks() {
 }
 # colours NAME PNG WIDTH: the picture is so wide, and has the colours of cards, text and curves.
 colours() {
-    have python3 || return
+    have python3 || { skip "the colours of $1: no python3"; return; }
     if python3 - "$2" "$3" 2>"$W/err" <<'END'
 import struct, sys, zlib
 data, at, body = open(sys.argv[1], "rb").read(), 8, b""
@@ -133,10 +134,11 @@ END
 }
 
 if [ -z "$BROWSER" ]; then
-    skip "the report in a browser: there is no Chromium or Chrome (BROWSER=...)"
+    skip "the report in a browser: there is no Chromium or Chrome (NEO_BROWSER=...)"
 else
     while read -r name charts options; do
-        "$B/dlrm" $options --trace "$W/t.json" --report "$W/$name.html" >"$W/out" 2>&1
+        "$B/dlrm" $options --trace "$W/t.json" --report "$W/$name.html" >"$W/out" 2>&1 ||
+            fail "dlrm $options: $(tail -1 "$W/out")"
         looks "$name" "$charts" 5
     done <<END
 plain 5 --synthetic 20000 --ranks 2

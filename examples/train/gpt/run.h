@@ -93,7 +93,8 @@ static neo_status prepare(run *r) {
                       (r->me.ranks == 1 || r->desc.mode != NEO_FSDP_FULL);
     m->weights_first = m->weights_kept && (r->me.ranks == 1 || r->desc.mode == NEO_FSDP_DDP);
     m->pairs = m->weights_first && r->me.ranks == 1 && shared_dtype(m) == NEO_BF16 &&
-               o->slots != 1; /* two blocks' windows are open at once */
+               o->slots != 1 && /* two blocks' windows are open at once */
+               strcmp(o->machine.graph, "on") == 0; /* products wait where steps are recorded */
     int64_t rows = (o->batch + leaves - 1) / leaves * o->context; /* a piece is a leaf */
     return create_model(m, o->summary ? 0 : rows);
 }
