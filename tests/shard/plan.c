@@ -904,6 +904,35 @@ static void sampled(void) {
     neo_timeline_destroy(timeline);
     neo_plan_destroy(plan);
 }
+/* By curves of links: an all-reduce of few bytes takes what was measured, and averages of replicas
+   are played as they are predicted, whatever exchanges take. */
+static void sampled_by_sizes(void) {
+    neo_cluster *c = &m.d.cluster;
+    const neo_jitter none = {0, 0, 0, 0};
+    double took[8], mean = 0, seconds[2] = {0, 0}, sent[2] = {0, 0};
+    neo_plan *plan;
+    neo_timeline *timeline;
+    model_begin(2, 2);
+    model_add(800, 32, 3, 4, NEO_BAG_SGD);
+    m.bags.max_batch = 8, m.d.dense_params = 10000;
+    m.d.replicas = 2, m.d.sync_every = 64;
+    c->link[0] = c->link[1] = (neo_link){5, 1e9};
+    for (int level = 0; level < 2; level++) {
+        memcpy(c->link_us[level][1], (double[]){100, 140, 900, 15000}, sizeof c->link_us[0][1]);
+        memcpy(c->link_us[level][0], (double[]){900, 1400, 9000, 150000}, sizeof c->link_us[0][0]);
+    }
+    REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
+    CHECK_INT(neo__timeline_all_reduce(plan, 2048, 2, 1, seconds, sent), 1);
+    CHECK_NEAR(seconds[1], 55e-6, 1e-12);
+    REQUIRE_OK(neo_timeline_create(plan, NULL, 0, 0, &timeline));
+    REQUIRE_OK(neo_timeline_sample(timeline, &none, 1, 8, took));
+    for (int i = 0; i < 8; i++) mean += took[i] / 8;
+    CHECK_NEAR(mean / neo_timeline_sum_of(timeline).steady, 1, 0.03);
+    neo_timeline_destroy(timeline);
+    neo_plan_destroy(plan);
+    c->link_us[0][0][0] = 0;
+    CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_ARG, "behind one that is 0");
+}
 /* An id takes what is measured for its optimizer, its columns, and for a row that comes again (all
    of a bag's and of skewed ids), is new but cached, or new and not; and so does a table. */
 static double curve_at(const double (*x)[3], double cols, double fresh, double cold) {
@@ -1964,6 +1993,7 @@ int main(void) {
     RUN(timelines);
     RUN(layers);
     RUN(sampled);
+    RUN(sampled_by_sizes);
     RUN(calibration);
     RUN(files);
     RUN(bad_files);
