@@ -16165,6 +16165,11 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
+/* On a device: the table of a row among those of all tables. */
+static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
+    const neo__job_table *tables = b->job.fixed.host_tables;
+    return (int32_t)neo__bags_find(&tables->first_key, sizeof *tables, b->sizes.tables, key);
+}
 /* Rows are begun again, all at once: of `count` that were noted, from `at` on, those that a key, or
    none, still has as it was noted. */
 static int64_t neo__bags_still_given(const neo_bags *bags, int64_t at, int64_t count) {
@@ -16172,8 +16177,7 @@ static int64_t neo__bags_still_given(const neo_bags *bags, int64_t at, int64_t c
     for (int64_t i = at; i < at + count; i++) {
         const int zeros = given[1][i] < 0;
         const int64_t row = zeros ? ~given[1][i] : given[1][i];
-        const neo__bag_table *t = bags->tables, *last = t + bags->sizes.tables - 1;
-        while (t < last && t[1].job.first_key <= row) t++;
+        const neo__bag_table *t = &bags->tables[neo__bags_table_of(bags, row)];
         const neo__lines *lines = &t->keys.lines;
         const int64_t line = row - t->job.first_key;
         const int used = lines->use[line] != 0;
@@ -17428,11 +17432,6 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_
         NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, job));
     }
     return NEO_OK;
-}
-/* The table of a key. */
-static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
-    const neo__job_table *tables = b->job.fixed.host_tables;
-    return (int32_t)neo__bags_find(&tables->first_key, sizeof *tables, b->sizes.tables, key);
 }
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) {
     (void)neo__bags_count_kept((neo_bags *)(uintptr_t)b); /* a failure shows at the next call */

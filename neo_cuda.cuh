@@ -5999,14 +5999,14 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
     job.stop = neo__graph_stop(gpu);
     if (call->clip_there) job.clip = &end.found->clip;
     const size_t norms = (size_t)(2 * call->span_count) * sizeof(neo_exact);
-    if (lamb) NEO__TRY(neo__cuda_reserve(gpu, norms + (size_t)call->span_count * sizeof(float)));
-    if (call->rates_there) job.rates = (float *)(void *)(gpu->work + norms);
     if (lamb) {
+        NEO__TRY(neo__cuda_reserve(gpu, norms + (size_t)call->span_count * sizeof(float)));
         job.sums = (neo__cuda_word *)(void *)gpu->work;
-        NEO__TRY(neo__cuda_fill(gpu, job.sums, 0, (size_t)sums * sizeof(neo_exact)));
+        NEO__TRY(neo__cuda_fill(gpu, job.sums, 0, norms));
     } else if (!step && !noted) {
         NEO__TRY(neo__cuda_fill(gpu, end.sums, 0, sizeof *end.sums));
     }
+    if (call->rates_there) job.rates = (float *)(void *)(gpu->work + norms);
     const neo__optim_others *others = noted || step ? call->others : NULL;
     if (others && noted) NEO__TRY(neo__cuda_optim_others(gpu, others, &end));
     NEO__TRY(neo__cuda_optim_launch(gpu, call, &job, &end, noted ? &call->later : NULL));

@@ -1613,7 +1613,8 @@ static neo_status neo__shard_wait_ids(neo_shard *s, const neo__shard_batch *b, i
     neo_comm *group = ids && s->id_moves ? s->id_moves : s->ids;
     return b->ticket < 0 ? NEO_OK : neo__shard_explain(b, neo_comm_wait(group, b->ticket));
 }
-/* A status, if the batch is bad, and counts of each flow, whose ids stay on the device. */
+/* A number that a rank is told of a flow: 0: its ids; with an inverse besides 1: its bags, 2: its
+   ids as if the batch were written out. */
 static int64_t neo__shard_count(const neo_shard *shard, const neo__shard_batch *batch,
                                 const neo__shard_flow *flow, int which) {
     const neo__shard_map *map = shard->map;
@@ -1624,6 +1625,7 @@ static int64_t neo__shard_count(const neo_shard *shard, const neo__shard_batch *
                neo__jagged_first_bag(j, flow->feature);
     return which && j->inverse ? full[flow->source] : batch->sent[flow->source];
 }
+/* A status, if the batch is bad, and counts of each flow, whose ids stay on the device. */
 static neo_status neo__shard_tell_counts(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
     neo__shard_exchange *x = &shard->exchange;

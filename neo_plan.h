@@ -864,13 +864,13 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
         NEO__CHECK(neo__plan_positive(cluster->calibration.rows[i / 6][i / 3 % 2][i % 3]),
                    NEO_ERR_ARG,
                    "%s: a number of cluster.calibration.rows is not finite and from 0 up", fn);
-    for (int i = 0; i < 8 * (int)NEO_LEVEL_COUNT; i++)
-        NEO__CHECK(neo__plan_positive(cluster->link_us[i / 8][i / 4 % 2][i % 4]), NEO_ERR_ARG,
+    for (int i = 0; i < 8 * (int)NEO_LEVEL_COUNT; i++) {
+        const double *us = &cluster->link_us[i / 8][i / 4 % 2][i % 4];
+        NEO__CHECK(neo__plan_positive(*us), NEO_ERR_ARG,
                    "%s: a number of cluster.link_us is not finite and from 0 up", fn);
-    for (int i = 0; i < 8 * (int)NEO_LEVEL_COUNT; i++)
-        NEO__CHECK(i % 4 == 0 || cluster->link_us[i / 8][i / 4 % 2][i % 4] <= 0.0 ||
-                       cluster->link_us[i / 8][i / 4 % 2][i % 4 - 1] > 0.0,
-                   NEO_ERR_ARG, "%s: cluster.link_us has a size behind one that is 0", fn);
+        NEO__CHECK(i % 4 == 0 || *us <= 0.0 || us[-1] > 0.0, NEO_ERR_ARG,
+                   "%s: cluster.link_us has a size behind one that is 0", fn);
+    }
     for (int i = 0; i < NEO_LAYER_COUNT * 5; i++)
         NEO__CHECK(neo__plan_positive(cluster->calibration.layer[i / 5][i % 5]), NEO_ERR_ARG,
                    "%s: a number of cluster.calibration.layer is not finite and from 0 up", fn);
@@ -3568,6 +3568,10 @@ static void neo__sample_exchange(double *start, const double *on, int32_t ranks,
 typedef struct neo__sample_set {
     int32_t base, stride, n, node;
 } neo__sample_set;
+/* Whether a task's exchange is an all-reduce. */
+static int neo__sample_reduces(const neo_task *task) {
+    return !strcmp(task->name, "reduce") || !strcmp(task->name, "copies");
+}
 /* Set i of those in which a task's exchange goes on; n 0: there are no more. */
 static neo__sample_set neo__sample_set_of(const neo_timeline *timeline, const neo_task *task,
                                           int sums, int32_t index) {
@@ -3577,7 +3581,7 @@ static neo__sample_set neo__sample_set_of(const neo_timeline *timeline, const ne
     if (!strcmp(task->name, "replicas")) {
         set.base = index, set.stride = ranks, set.n = index < ranks ? groups : 0;
         set.node = NEO__MAX(timeline->per_node_of_all / ranks, 1);
-    } else if (!strcmp(task->name, "reduce") || !strcmp(task->name, "copies") ||
+    } else if (neo__sample_reduces(task) ||
                (!strcmp(task->name, "ids") && timeline->merged > 1)) {
         set.n = index ? 0 : timeline->all, set.node = timeline->per_node_of_all;
     } else if (sums) { /* between the same places of all nodes */
@@ -3589,17 +3593,16 @@ static neo__sample_set neo__sample_set_of(const neo_timeline *timeline, const ne
 }
 /* Seconds of what a task sends. */
 static double neo__sample_takes(const neo_timeline *timeline, const neo_task *task) {
-    const int reduces = !strcmp(task->name, "reduce") || !strcmp(task->name, "copies");
-    const double takes =
-        neo__timeline_bytes(&timeline->cluster, task->lane == NEO_LANE_LOCAL ? 0 : 1,
-                            reduces ? NEO_LINK_REDUCE : NEO_LINK_EXCHANGE, task->bytes);
+    const int kind = neo__sample_reduces(task) ? NEO_LINK_REDUCE : NEO_LINK_EXCHANGE;
+    const double takes = neo__timeline_bytes(
+        &timeline->cluster, task->lane == NEO_LANE_LOCAL ? 0 : 1, kind, task->bytes);
     return NEO__MIN(takes, task->seconds); /* averages of replicas: a share of several calls */
 }
 /* A task on its links, `times` as long. on: [all] seconds of each rank's share. */
 static void neo__sample_links(const neo_timeline *timeline, const neo_task *task, int sums,
                               double times, const double *on, double *end, double *scratch) {
     const char *name = task->name;
-    const int rounds = !strcmp(name, "reduce") || !strcmp(name, "copies") ? 2 : 1,
+    const int rounds = neo__sample_reduces(task) ? 2 : 1,
               lengths = !strcmp(name, "ids"), /* which travel first */
               back = lengths || !strcmp(name, "gradients"), local = task->lane == NEO_LANE_LOCAL;
     const double latency =
@@ -8087,22 +8090,26 @@ static neo_status neo__calibrate_backward(neo__calibrate_block *block) {
     NEO__TRY(neo__calibrate_norm_back(block, NEO__BLOCK_MIDDLE, NEO__BLOCK_STATS_2));
     return neo__calibrate_norm_back(block, NEO__BLOCK_X, NEO__BLOCK_STATS_1);
 }
-static neo_status neo__calibrate_attend(neo__calibrate_block *block, int back) {
-    const int64_t w = block->dim * block->heads;
-    NEO__ZERO(neo_attention_desc, desc);
-    neo_tensor q[6], *t = block->t;
+/* t: of a block. */
+static neo_status neo__block_attend(neo_ctx *ctx, const neo_attention_desc *desc,
+                                    const neo_tensor *t, int back) {
+    neo_tensor q[6];
+    const int64_t w = t[NEO__BLOCK_Y].shape[1];
     for (int k = 0; k < 6; k++)
         q[k] = neo_tensor_slice(t[k < 3 ? NEO__BLOCK_QKV : NEO__BLOCK_DQKV], 1, k % 3 * w, w);
+    if (!back)
+        return neo_attention_forward(ctx, desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
+                                     t[NEO__BLOCK_LSE]);
+    return neo_attention_backward(ctx, desc, q[0], q[1], q[2], t[NEO__BLOCK_Y], t[NEO__BLOCK_LSE],
+                                  t[NEO__BLOCK_DN], q[3], q[4], q[5]);
+}
+static neo_status neo__calibrate_attend(neo__calibrate_block *block, int back) {
+    NEO__ZERO(neo_attention_desc, desc);
     desc.length = block->length, desc.heads = block->heads, desc.causal = 1;
     if (back) neo__calibrate_far(block);
     NEO__TRY(neo__calibrate_made(block, back ? NEO__BLOCK_DN : NEO__BLOCK_QKV));
     const int64_t began = neo__calibrate_now(block->ctx);
-    if (back)
-        NEO__TRY(neo_attention_backward(block->ctx, &desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
-                                        t[NEO__BLOCK_LSE], t[NEO__BLOCK_DN], q[3], q[4], q[5]));
-    else
-        NEO__TRY(neo_attention_forward(block->ctx, &desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
-                                       t[NEO__BLOCK_LSE]));
+    NEO__TRY(neo__block_attend(block->ctx, &desc, block->t, back));
     neo__calibrate_add(&block->times[back], block->ctx, began);
     return NEO_OK;
 }
@@ -8124,20 +8131,25 @@ static neo_status neo__calibrate_block_runs(neo__calibrate_block *block) {
     }
     return NEO_OK;
 }
-/* Tensors are allocated one by one, as a step's: pages of small ones are small. */
-static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
+/* Tensor k of a block, zeros: of its rows, and behind these gain, bias and their gradients. */
+static neo_status neo__block_tensor(neo_ctx *ctx, const neo__calibrate_block *block, int k,
+                                    neo_tensor *to) {
     const int64_t w = block->dim * block->heads,
                   cols[NEO__BLOCK_TENSORS] = {w, w, 3 * w, w, w, w, 4 * w, 4 * w, w, w, w, 3 * w,
                                               4 * w, block->heads, 2, 2};
+    const int of_rows = k < NEO__BLOCK_TENSORS;
+    const int64_t shape[2] = {of_rows ? block->n : w, of_rows ? cols[k] : 1};
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_F32, 1 + of_rows, shape, to));
+    return neo_tensor_zero(ctx, *to);
+}
+/* Tensors are allocated one by one, as a step's: pages of small ones are small. */
+static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
     neo_status status = NEO_OK;
     for (int k = 0; k < NEO__BLOCK_TENSORS + 4; k++) {
-        const int of_rows = k < NEO__BLOCK_TENSORS;
-        const int64_t shape[2] = {of_rows ? block->n : w, of_rows ? cols[k] : 1};
-        neo_tensor *to = of_rows ? &block->t[k] : &block->v[k - NEO__BLOCK_TENSORS];
+        neo_tensor *to =
+            k < NEO__BLOCK_TENSORS ? &block->t[k] : &block->v[k - NEO__BLOCK_TENSORS];
         *to = neo_tensor_none();
-        if (status == NEO_OK)
-            status = neo_tensor_alloc(block->ctx, NEO_F32, 1 + of_rows, shape, to);
-        if (status == NEO_OK) status = neo_tensor_zero(block->ctx, *to);
+        if (status == NEO_OK) status = neo__block_tensor(block->ctx, block, k, to);
     }
     if (status == NEO_OK) status = neo__calibrate_block_runs(block);
     for (int k = 0; k < NEO__BLOCK_TENSORS; k++) neo_tensor_free(block->ctx, &block->t[k]);
@@ -8302,19 +8314,6 @@ static neo_status neo__device_rest(neo_ctx *ctx, neo_tensor *of, int back) {
     return neo_activation_backward(ctx, NEO_ACT_GELU, t[NEO__BLOCK_WIDE], neo_tensor_none(),
                                    t[NEO__BLOCK_DWIDE], t[NEO__BLOCK_DWIDE]);
 }
-static neo_status neo__device_attend(neo_ctx *ctx, const neo_attention_desc *desc,
-                                     const neo_tensor *of, int back) {
-    const neo_tensor *t = of;
-    neo_tensor q[6];
-    const int64_t w = t[NEO__BLOCK_Y].shape[1];
-    for (int k = 0; k < 6; k++)
-        q[k] = neo_tensor_slice(t[k < 3 ? NEO__BLOCK_QKV : NEO__BLOCK_DQKV], 1, k % 3 * w, w);
-    if (!back)
-        return neo_attention_forward(ctx, desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
-                                     t[NEO__BLOCK_LSE]);
-    return neo_attention_backward(ctx, desc, q[0], q[1], q[2], t[NEO__BLOCK_Y], t[NEO__BLOCK_LSE],
-                                  t[NEO__BLOCK_DN], q[3], q[4], q[5]);
-}
 static neo_status neo__device_call(neo__device_job *job, int turn) {
     neo_tensor *t = job->t;
     const int way = job->kind - NEO__DEVICE_LAYER;
@@ -8342,7 +8341,7 @@ static neo_status neo__device_call(neo__device_job *job, int turn) {
         return neo_interact_backward(job->ctx, 0, t[0], t[1], t[2], t[3], t[4]);
     case NEO_LAYER_ATTENTION:
     case NEO_LAYER_ATTENTION_BACKWARD:
-        return neo__device_attend(job->ctx, &job->attention, t, way - NEO_LAYER_ATTENTION);
+        return neo__block_attend(job->ctx, &job->attention, t, way - NEO_LAYER_ATTENTION);
     default: return neo__device_rest(job->ctx, t, way - NEO_LAYER_REST);
     }
 }
@@ -8662,18 +8661,8 @@ static neo_status neo__device_dots(neo__device_job *job, neo_calibration *to) {
 /* Attention and the rest of a transformer's block: tensors as those of neo__calibrate_block. */
 static neo_status neo__device_block(neo__device_job *job, const neo__calibrate_block *of,
                                     double *seconds, int stride) {
-    const int64_t w = of->dim * of->heads;
-    static const int widths[NEO__BLOCK_TENSORS] = {1, 1, 3, 1, 1, 1, 4, 4, 1, 1, 1, 3, 4, 0, 0, 0};
-    for (int k = 0; k < (int)NEO__DEVICE_TENSORS; k++) {
-        const int of_rows = k < (int)NEO__BLOCK_TENSORS;
-        const int64_t shape[2] = {of_rows ? of->n : w,
-                                  !of_rows                ? 1
-                                  : widths[k]             ? widths[k] * w
-                                  : k == NEO__BLOCK_LSE   ? of->heads
-                                                          : 2};
-        NEO__TRY(neo_tensor_alloc(job->ctx, NEO_F32, 1 + of_rows, shape, &job->t[k]));
-        NEO__TRY(neo_tensor_zero(job->ctx, job->t[k]));
-    }
+    for (int k = 0; k < (int)NEO__DEVICE_TENSORS; k++)
+        NEO__TRY(neo__block_tensor(job->ctx, of, k, &job->t[k]));
     job->attention.length = of->length, job->attention.heads = of->heads;
     job->attention.causal = 1;
     for (int way = 0; way < (of->attends ? 2 : 4); way++)
